@@ -17,6 +17,7 @@ mod layout;
 pub mod lift;
 pub mod link;
 pub mod order;
+pub mod origin;
 pub mod pieces;
 mod table;
 pub mod technique;

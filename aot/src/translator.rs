@@ -5,18 +5,16 @@ use std::collections::HashSet;
 use std::num::NonZero;
 
 use hartline_abi::elf::ElfError;
-use hartline_abi::hart::PINNED_X;
-use hartline_abi::image::{FunctionEntry, RSEQ_SIG, variant};
-use hartline_isa::{Operation, XReg};
+use hartline_abi::image::{RSEQ_SIG, variant};
 use thiserror::Error;
 
-use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll, whereabouts};
+use crate::analysis::{Conventions, Features, Liveness, Unit, needs_poll};
 use crate::cfg::{ControlFlow, Function, entered_at, find_searches, recover};
 use crate::codegen::Codegen;
 pub use crate::disasm::SourceLine;
 use crate::disasm::side_by_side;
 use crate::elf::{Binary, Constants};
-use crate::explain::{ExplainError, Explained, HostState, explain};
+use crate::explain::{ExplainError, explain};
 use crate::function_store::FunctionStore;
 use crate::key::Key;
 use crate::link::Linked;
@@ -128,15 +126,6 @@ pub enum LookError {
     Translate(#[from] TranslateError),
 }
 
-/// State of the guest at a fault in translated code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GuestState {
-    /// Link-time address of the instruction.
-    pub pc: u64,
-    /// `x0`–`x31`, as far as the code still had them.
-    pub x: [Option<u64>; 32],
-}
-
 /// Translates functions of one file on request.
 pub struct Compiler<'a> {
     translator: &'a Translator<'a>,
@@ -187,18 +176,6 @@ fn without_bit_instructions(features: &str) -> String {
         .split(',')
         .filter(|name| !BIT_INSTRUCTIONS.contains(name));
     others.collect::<Vec<_>>().join(",")
-}
-
-/// Indexes in [`HostState::registers`] of the host registers of [`PINNED_X`].
-const PINNED_HOST: [usize; PINNED_X.len()] = [0, 1, 2, 7, 6, 8, 9, 12, 13, 14, 15];
-
-/// Whether a pinned register still has the value that the function received: neither the guest's code nor
-/// the host's changes it. LLVM does not say where such a register is.
-fn kept(function: &Function, explained: &Explained) -> impl Fn(u8, usize) -> bool + use<> {
-    let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
-    let written = instructions.fold(0, |set, entry| set | entry.1.register_use().x_written);
-    let unchanged = explained.unchanged();
-    move |number, host| written >> number & 1 == 0 && unchanged[host]
 }
 
 impl<'a> Translator<'a> {
@@ -302,7 +279,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Returns the code from which the image's function at `entry` was most likely generated.
-    fn entered(&self, entry: u64) -> Option<Cow<'_, Function>> {
+    pub(crate) fn entered(&self, entry: u64) -> Option<Cow<'_, Function>> {
         if let Some(function) = self.flow.function(entry) {
             return Some(Cow::Borrowed(function));
         }
@@ -354,13 +331,18 @@ impl<'a> Translator<'a> {
         let codegen = Codegen::new(self.unit.features.llvm(), &self.unit.disabled)?;
         Ok(Compiler {
             translator: self,
-            unit: Unit {
-                conventions: Conventions::default(),
-                ..self.unit.clone()
-            },
+            unit: self.unit_without_conventions(),
             codegen,
             store,
         })
+    }
+
+    /// Returns [`unit`](Self::unit) for functions that are translated without their callees.
+    pub(crate) fn unit_without_conventions(&self) -> Unit {
+        Unit {
+            conventions: Conventions::default(),
+            ..self.unit.clone()
+        }
     }
 
     /// Returns the functions with a name or a `0x` address; all functions if `symbol` is `None`.
@@ -409,76 +391,5 @@ impl<'a> Translator<'a> {
     /// There is no such function, or LLVM failed.
     pub fn emit(&self, symbol: Option<&str>, stage: Stage) -> Result<String, LookError> {
         Ok(emit(&self.select(symbol)?, &self.unit, stage)?)
-    }
-
-    /// Returns the link-time address after the guest's call whose host code returns `offset` bytes into
-    /// the code of an image's function. `None` if there is no such call.
-    ///
-    /// # Errors
-    /// LLVM failed.
-    pub fn return_address(
-        &self,
-        entry: &FunctionEntry,
-        offset: u64,
-    ) -> Result<Option<u64>, LookError> {
-        let Some(function) = self.entered(entry.address()) else {
-            return Ok(None);
-        };
-        let explained: Explained = explain(&function, &self.unit)?;
-        if explained.code.len() as u64 != u64::from(entry.host_length) {
-            return Ok(None);
-        }
-        let call = offset
-            .checked_sub(1)
-            .and_then(|at| explained.guest_address(at));
-        let mut instructions = function.blocks.iter().flat_map(|block| &block.instructions);
-        let found = call.and_then(|pc| instructions.find(|entry| entry.0 == pc));
-        Ok(
-            found.and_then(|(pc, instruction)| match instruction.operation() {
-                Operation::Jal { rd: XReg::RA, .. } | Operation::Jalr { rd: XReg::RA, .. } => {
-                    Some(pc + u64::from(instruction.length()))
-                }
-                _ => None,
-            }),
-        )
-    }
-
-    /// Returns the guest's state at a fault `offset` bytes into the code of an image's function.
-    /// `None` if the code differs from the code for this file.
-    ///
-    /// # Errors
-    /// LLVM failed.
-    pub fn locate(
-        &self,
-        entry: &FunctionEntry,
-        offset: u64,
-        state: &HostState<'_>,
-    ) -> Result<Option<GuestState>, LookError> {
-        let Some(function) = self.entered(entry.address()) else {
-            return Ok(None);
-        };
-        let explained: Explained = explain(&function, &self.unit)?;
-        if explained.code.len() as u64 != u64::from(entry.host_length) {
-            return Ok(None);
-        }
-        let Some(pc) = explained.guest_address(offset) else {
-            return Ok(None);
-        };
-        let mut x = explained.registers(offset, state)?;
-        let registers = whereabouts(&function, pc, &self.unit);
-        for number in registers.in_hart.x_numbers() {
-            x[number] = state.hart.get(number).copied();
-        }
-        for number in registers.unknown.x_numbers() {
-            x[number] = None;
-        }
-        let kept = kept(&function, &explained);
-        for (number, host) in PINNED_X.into_iter().zip(PINNED_HOST) {
-            let slot = &mut x[usize::from(number)];
-            if slot.is_none() && kept(number, host) {
-                *slot = state.registers.get(host).copied();
-            }
-        }
-        Ok(Some(GuestState { pc, x }))
     }
 }

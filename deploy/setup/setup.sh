@@ -12,6 +12,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 minimum_rust=1.95
+# Of the program in Rust that tests run in VMs.
+guest_target=riscv64gc-unknown-linux-gnu
 
 # command-or-file:package, one per line.
 build_needs="
@@ -155,6 +157,18 @@ ensure_rust() {
     exit 1
 }
 
+# Rust's standard library for programs in VMs.
+ensure_rust_for_guests() {
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$guest_target/lib" ] && return
+    if ! command -v rustup >/dev/null; then
+        echo "setup: Rust's library for $guest_target is missing. Install Rust with rustup" \
+            "(https://rustup.rs, or Debian 13's package rustup) and try again." >&2
+        exit 1
+    fi
+    echo "setup: installing Rust's library for $guest_target with rustup"
+    rustup target add "$guest_target"
+}
+
 # Downloads fail now and then: three attempts.
 retry() {
     local attempt
@@ -171,6 +185,7 @@ ensure_rust
 "$here/toolchain.sh"
 if [ "${1:-}" = test ]; then
     install_missing "$test_needs"
+    retry ensure_rust_for_guests
     retry "$here/schemathesis.sh"
     retry "$here/python-sdk.sh"
     "$here/fetch-debian.sh" riscv64 "$root/.debian/riscv64" "${riscv64_packages[@]}"

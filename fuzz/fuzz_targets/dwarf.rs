@@ -34,6 +34,8 @@ fuzz_target!(|input: &[u8]| {
         let locations = module.locations(address, &budget);
         assert!((1..=MOST_LOCATIONS).contains(&locations.len()));
     }
+    let addresses: Vec<u64> = (0..length + 0x2_0000).rev().step_by(509).collect();
+    assert_eq!(module.lines(&addresses, &budget).len(), addresses.len());
     let mappings = [Mapping {
         start: START,
         end: START + length,

@@ -6,7 +6,7 @@
 
 use hartline_daemon::api::fuzzing::{REQUESTS, read_request};
 use hartline_daemon::jailed::protocol::{
-    FromVmm, FromVolumeWorker, FromWorker, ImageAnswer, RunJob, RunResult, VolumeTask, WorkerJob,
+    FromVmm, FromVolumeWorker, FromWorker, RunJob, RunResult, ToVmm, VolumeTask, WorkerJob,
 };
 use hartline_daemon::store::Spec;
 use hartline_jail::Channel;
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     match kind {
         0 => check_message::<RunJob>(&message),
         1 => check_message::<FromVmm>(&message),
-        2 => check_message::<ImageAnswer>(&message),
+        2 => check_message::<ToVmm>(&message),
         3 => check_message::<RunResult>(&message),
         4 => check_message::<WorkerJob>(&message),
         5 => check_message::<FromWorker>(&message),

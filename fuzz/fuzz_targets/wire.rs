@@ -86,6 +86,10 @@ impl Transmit for Out {
 
     fn flush(&mut self) {}
 
+    fn is_idle(&mut self) -> bool {
+        true
+    }
+
     fn want_room(&mut self) -> bool {
         true
     }
@@ -153,4 +157,8 @@ fuzz_target!(|input: &[u8]| {
             let _ = net.receive(id, 1000, false);
         }
     }
+    // The end of the VM.
+    net.close_all();
+    net.poll_wire();
+    let _ = net.is_delivered(true);
 });

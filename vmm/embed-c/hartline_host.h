@@ -1,6 +1,7 @@
 /*
- * Calls functions of Linux/riscv64 programs, each in a virtual machine of this process, and resets the machines.
- * The programs export the functions with hartline.h. Link with -lhartline; docs/sandbox.md says more.
+ * Linux/riscv64 programs in virtual machines of this process, which are reset after each use. Link with -lhartline.
+ *
+ * A sandbox runs a program that exports functions with hartline.h, and calls them (docs/sandbox.md):
  *
  *     hartline_sandbox sandbox;
  *     char output[64];
@@ -10,14 +11,27 @@
  *         hartline_reset(sandbox, NULL) || hartline_end(sandbox))
  *         fprintf(stderr, "%s\n", hartline_last_error());
  *
- * All functions may be called from any thread. Calls and resets of one sandbox follow one another; those of different
- * sandboxes do not wait for each other. A sandbox is a number: one that was ended is an error, and never another one.
+ * A warm clone continues a snapshot, again and again from the same state (docs/snapshots.md):
+ *
+ *     hartline_template template_;
+ *     hartline_clone clone;
+ *     struct hartline_run run = HARTLINE_RUN;
+ *     struct hartline_run_end end;
+ *     run.input = "hello\n", run.input_length = 6;
+ *     run.output = output, run.output_room = sizeof output;
+ *     if (hartline_template_load("warm", NULL, &template_) || hartline_clone_start(template_, &clone) ||
+ *         hartline_clone_run(clone, &run, &end, 1000) || hartline_clone_end(clone) || hartline_template_free(template_))
+ *         fprintf(stderr, "%s\n", hartline_last_error());
+ *
+ * All functions may be called from any thread. Calls, runs and resets of one machine follow one another; those of different
+ * machines do not wait for each other. Sandboxes, templates and clones are numbers: one that was ended is an error, and its
+ * number is never used again.
  *
  * The library starts threads, which block the signals of the host, and uses the first real-time signal that has no
  * handler when the first machine starts: give it none after that, and do not ignore it. It changes no other signal,
- * and uses no standard stream. Memory of ended sandboxes is freed; the library is never unloaded.
- * In a child of fork(), the sandboxes of the parent fail with HARTLINE_FORKED; the child can make its own if no thread of
- * the parent was in a function of this library during the fork.
+ * and uses no standard stream. Memory of ended machines is freed; the library is never unloaded.
+ * In a child of fork(), the sandboxes, templates and clones of the parent fail with HARTLINE_FORKED; the child can make its own
+ * if no thread of the parent was in a function of this library during the fork.
  */
 #ifndef HARTLINE_HOST_H
 #define HARTLINE_HOST_H
@@ -30,7 +44,7 @@ extern "C" {
 #endif
 
 /* The number of this interface: compare it with hartline_interface(). */
-#define HARTLINE_INTERFACE 1
+#define HARTLINE_INTERFACE 2
 /* Longest input and longest output of a function, bytes. */
 #define HARTLINE_HOST_MAX_DATA 65472
 /* A limit, ms. */
@@ -38,6 +52,10 @@ extern "C" {
 
 /* A sandbox. 0 is none. */
 typedef uint64_t hartline_sandbox;
+/* A snapshot that was loaded. 0 is none. */
+typedef uint64_t hartline_template;
+/* A machine in the state of a snapshot. 0 is none. */
+typedef uint64_t hartline_clone;
 
 /* What functions return. */
 typedef enum hartline_status {
@@ -45,7 +63,7 @@ typedef enum hartline_status {
     HARTLINE_ARGUMENT = 1,   /* an argument is wrong; nothing was done */
     HARTLINE_NO_SANDBOX = 2, /* there is no such sandbox, or it was ended */
     HARTLINE_STATE = 3,      /* the sandbox was started before, or was not */
-    HARTLINE_LOAD = 4,       /* the program cannot be loaded or translated */
+    HARTLINE_LOAD = 4,       /* the program or snapshot cannot be loaded or translated */
     HARTLINE_START = 5,      /* the machine cannot be started, or the program does not wait for calls */
     HARTLINE_FUNCTION = 6,   /* the function returned an error: hartline_last_errno(); ENOENT: or there is none */
     HARTLINE_LATE = 7,       /* there was no answer in time: reset the sandbox */
@@ -55,8 +73,11 @@ typedef enum hartline_status {
     HARTLINE_NESTED = 11,    /* a function of the host calls or resets the sandbox that has called it */
     HARTLINE_WAITING = 12,   /* a function of the host has not returned for 10 s: the reset follows when it does */
     HARTLINE_LOST = 13,      /* the machine cannot be used any more: end it */
-    HARTLINE_FORKED = 14,    /* the sandbox is in another process, of which this one is a fork */
-    HARTLINE_BUG = 15        /* the library has panicked */
+    HARTLINE_FORKED = 14,    /* the sandbox, template or clone is in another process, of which this one is a fork */
+    HARTLINE_BUG = 15,       /* the library has panicked */
+    HARTLINE_NO_TEMPLATE = 16, /* there is no such template, or it was freed */
+    HARTLINE_NO_CLONE = 17,  /* there is no such clone, or it was ended */
+    HARTLINE_STREAMS = 18    /* the host has no descriptors or memory left for the streams of a run */
 } hartline_status;
 
 /* All code is interpreted. It needs no cache, and is slow. */
@@ -98,6 +119,69 @@ struct hartline_reset_result {
  */
 typedef int64_t (*hartline_host_function)(void *user, const void *input, size_t length, void *output, size_t room);
 
+/* The code that the baseline translator makes. It translates faster than LLVM, to slower code. */
+typedef enum hartline_baseline {
+    HARTLINE_BASELINE_AUTO = 0,  /* code that a program reaches before LLVM has translated it */
+    HARTLINE_BASELINE_OFF = 1,   /* none */
+    HARTLINE_BASELINE_WHOLE = 2, /* whole files, also if LLVM has translated them, before they are executed */
+    HARTLINE_BASELINE_ONLY = 3   /* whole files; LLVM translates nothing */
+} hartline_baseline;
+
+/* How the clones of a snapshot are made. Initialise it with HARTLINE_TEMPLATE_OPTIONS. */
+struct hartline_template_options {
+    size_t size; /* of this structure */
+    const char *cache; /* directory of translations; NULL: HARTLINE_CACHE, or as for `hartline run` */
+    uint64_t start_limit_ms; /* until a clone is ready; 0: a minute */
+    uint32_t baseline; /* a hartline_baseline */
+    uint32_t reserved; /* 0 */
+};
+
+#define HARTLINE_TEMPLATE_OPTIONS \
+    { sizeof(struct hartline_template_options), NULL, 0, HARTLINE_BASELINE_AUTO, 0 }
+
+/*
+ * The standard streams of a run. Initialise it with HARTLINE_RUN: the input is empty, and the outputs are discarded.
+ *
+ * The input has bytes or a descriptor. The outputs have buffers or descriptors, and not one of each. A buffer gets the output
+ * when the run has ended. If the output is longer than the room, the buffer gets the newest bytes. Meanwhile the
+ * library needs memory for the input, and for each output at most as much as the larger buffer, or 64 KiB. A descriptor gets
+ * all output, without a limit, and is duplicated for the run. Writes to output and error are not kept in order, also if both
+ * are the same file.
+ */
+struct hartline_run {
+    size_t size; /* of this structure */
+    const void *input; /* bytes of the standard input; NULL: none */
+    size_t input_length; /* their number */
+    void *output; /* buffer for the standard output; NULL: none */
+    size_t output_room; /* its length, bytes */
+    void *error; /* buffer for the standard error; NULL: none */
+    size_t error_room; /* its length, bytes */
+    int32_t input_file, output_file, error_file; /* descriptors; -1: none */
+    uint32_t reserved; /* 0 */
+};
+
+#define HARTLINE_RUN \
+    { sizeof(struct hartline_run), NULL, 0, NULL, 0, NULL, 0, -1, -1, -1, 0 }
+
+/* What ended the program of a run. */
+typedef enum hartline_cause {
+    HARTLINE_EXITED = 0,     /* the program itself */
+    HARTLINE_SIGNALED = 1,   /* a signal */
+    HARTLINE_TIME_LIMIT = 2, /* the limit of the run; output may be lost */
+    HARTLINE_FAILED = 3      /* it could not run to its end, for example for want of memory */
+} hartline_cause;
+
+/* How a run ended. hartline_last_message() has the reason. */
+struct hartline_run_end {
+    uint32_t cause; /* a hartline_cause */
+    int32_t code; /* as of `hartline run`: the program's, 128 and the signal, 124 after the limit, 125 if it failed */
+    int32_t signal; /* the signal, 1 to 64, if that was the cause; otherwise 0 */
+    uint32_t reserved;
+    size_t output_length, error_length; /* bytes in the buffers */
+    uint64_t output_total, error_total; /* bytes that the program has written to them; more than that: older ones are lost */
+    struct hartline_reset_result reset; /* the reset after the run */
+};
+
 /* The version of the library: a text that stays. */
 const char *hartline_version(void);
 /* Its HARTLINE_INTERFACE. */
@@ -107,6 +191,13 @@ uint32_t hartline_interface(void);
 const char *hartline_last_error(void);
 /* The error number of that error, if it was HARTLINE_FUNCTION; otherwise 0. */
 int32_t hartline_last_errno(void);
+
+/*
+ * Why the program of this thread's last hartline_clone_run() did not end by itself: a line, and for a crash also the
+ * registers. It stays until the next run of the thread. Empty: it ended by itself, or by a signal that is no error of the program,
+ * for example SIGKILL, or there was no run.
+ */
+const char *hartline_last_message(void);
 
 /* Loads a program into a new sandbox. `options` may be NULL. */
 int32_t hartline_create(const char *path, const struct hartline_options *options, hartline_sandbox *sandbox);
@@ -146,6 +237,34 @@ int32_t hartline_warnings(hartline_sandbox sandbox, char *text, size_t room, siz
  * called. If such a function itself ends its sandbox, the machine ends after it.
  */
 int32_t hartline_end(hartline_sandbox sandbox);
+
+/*
+ * Loads a snapshot, which `hartline run --snapshot` has written, and checks it. `options` may be NULL. The files of the snapshot
+ * must not be changed while there is the template or a clone of it.
+ */
+int32_t hartline_template_load(const char *directory, const struct hartline_template_options *options,
+                               hartline_template *loaded);
+
+/* Frees a template. Its clones stay. */
+int32_t hartline_template_free(hartline_template loaded);
+
+/* Makes a machine in the state of the snapshot, and waits until it is ready for runs. */
+int32_t hartline_clone_start(hartline_template loaded, hartline_clone *clone);
+
+/*
+ * Continues the program to its end with these streams, for at most `limit_ms`, and puts the machine back into the state of the
+ * snapshot: the next run finds nothing of it. `run` may be NULL. A run waits for earlier ones of other threads; the limit begins
+ * after that. If the result is HARTLINE_OK, the run has ended as `end` says. After HARTLINE_LOST only another clone
+ * helps: end this one. No other error needs that.
+ */
+int32_t hartline_clone_run(hartline_clone clone, const struct hartline_run *run, struct hartline_run_end *end,
+                           uint64_t limit_ms);
+
+/* As hartline_warnings(), for a clone. */
+int32_t hartline_clone_warnings(hartline_clone clone, char *text, size_t room, size_t *length);
+
+/* Ends a clone. Runs that other threads have begun fail with HARTLINE_LOST. */
+int32_t hartline_clone_end(hartline_clone clone);
 
 #ifdef __cplusplus
 }

@@ -141,6 +141,8 @@ pub struct Services {
     pub debug: bool,
     /// It calls functions of the program.
     pub exports: bool,
+    /// No standard stream is a terminal.
+    pub no_terminals: bool,
 }
 
 /// Fills the shared pages. `monotonic` is the time at which the guest's `CLOCK_MONOTONIC` starts, ns;
@@ -184,7 +186,7 @@ pub fn write(
         strace,
         uid: arguments.user.0,
         gid: arguments.user.1,
-        terminals: if services.exports { 0 } else { terminals() },
+        terminals: terminals(services.no_terminals),
         console: services.console,
         argument_count: number("arguments", arguments.arguments.len())?,
         environment_count: number("environment variables", arguments.environment.len())?,
@@ -256,8 +258,12 @@ fn seed(chaos: Settings) -> Result<[u8; 64], Error> {
     }
 }
 
-/// The standard streams that are terminals, a bit for each.
-pub(crate) fn terminals() -> u32 {
+/// The standard streams of a program that are terminals, a bit for each. A program with
+/// streams of its own has none of this process that could be one.
+pub(crate) fn terminals(has_own_streams: bool) -> u32 {
+    if has_own_streams {
+        return 0;
+    }
     let is_terminal = [
         io::stdin().is_terminal(),
         io::stdout().is_terminal(),

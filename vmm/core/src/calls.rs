@@ -2,7 +2,7 @@
 //! controls the arguments: each is read once and checked.
 
 use crate::call_stacks::{CallStacks, CallingTask, SampleStacks};
-use crate::control::{Control, Stop};
+use crate::control::{Control, Status, Stop};
 use crate::core_dump::CoreDump;
 use crate::devices::Devices;
 use crate::exports::Exports;
@@ -31,7 +31,6 @@ use hartline_devices::event::Event as Wake;
 use hartline_devices::timeline;
 use hartline_devices::volume::Volumes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fstat;
 use rustix::stdio::{stderr, stdin, stdout};
 use std::io;
 use std::mem::offset_of;
@@ -174,14 +173,13 @@ impl Calls {
             // The guest must not stop or change what is not its own.
             STOP if self.control.shares_process() => Ok(Ok(0)),
             IOCTL if self.control.shares_process() => Ok(Err(libc::ENOTTY)),
-            STATUS if self.control.shares_process() => Ok(status_of_null(args)),
             STOP => {
                 self.terminal.while_stopped(signals::stop_process);
                 Ok(Ok(0))
             }
             FLUSH => Ok(self.flush().map(|()| 0)),
             IOCTL => self.ioctl(args),
-            STATUS => Ok(status(args)),
+            STATUS => Ok(self.status(args)),
             IMAGE => self.image(cpu, args),
             COPY => Ok(match self.images.show_copy(args[0])? {
                 Some((gpa, length)) => {
@@ -225,19 +223,33 @@ impl Calls {
         flushed.map_err(|_| libc::EIO)
     }
 
+    /// [`Operation::Status`].
+    fn status(&self, args: &mut [u64; 6]) -> Result<i64, Errno> {
+        let descriptor = standard_descriptor(args[0]).ok_or(libc::EBADF)?;
+        let status = match self.control.status(args[0]) {
+            Some(status) => status,
+            // The program sees nothing of this process.
+            None if self.control.shares_process() => Status::NULL,
+            None => Status::of(descriptor)?,
+        };
+        args[..4].copy_from_slice(&[status.mode.into(), status.size, status.rdev, 0]);
+        Ok(0)
+    }
+
     fn read(&self, cpu: usize, args: &[u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
         if args[0] != 0 {
             return Ok(Err(libc::EBADF));
         }
-        if !self.control.has_input() {
+        let input = self.control.input();
+        let Some(descriptor) = input.descriptor() else {
             return Ok(Ok(0));
-        }
+        };
         let length = usize::try_from(args[1]).map_or(CALL_DATA, |length| length.min(CALL_DATA));
         loop {
             if let Err(errno) = self.wait_for(cpu, (INPUT, false), None)? {
                 return Ok(Err(errno));
             }
-            match self.shared.read_descriptor(DATA, stdin(), length) {
+            match self.shared.read_descriptor(DATA, descriptor, length) {
                 Ok(count) => return Ok(i64::try_from(count).map_err(|_| libc::EIO)),
                 // Another reader of the same terminal or pipe was faster.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -267,17 +279,20 @@ impl Calls {
         deadline: Option<Instant>,
     ) -> Result<Result<i64, Errno>, platform::Error> {
         let (_, wake) = self.control.of_cpu(cpu);
-        if set & INPUT != 0 && !self.control.has_input() {
+        let input = self.control.input();
+        let input = match (set & INPUT != 0).then(|| input.descriptor()) {
             // Its end can be read.
-            return Ok(Ok(INPUT.cast_signed()));
-        }
+            Some(None) => return Ok(Ok(INPUT.cast_signed())),
+            Some(descriptor) => descriptor,
+            None => None,
+        };
         loop {
             // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
             if interrupts && interrupts::is_pending(&self.control, &self.shared, cpu)? {
                 return Ok(Ok(0));
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let [ready, woken] = poll_readable(set & INPUT != 0, wake, left);
+            let [ready, woken] = poll_readable(input, wake, left);
             if ready {
                 return Ok(Ok(INPUT.cast_signed()));
             }
@@ -323,7 +338,7 @@ impl Calls {
                 self.images.abandon(inode, variant);
                 return Ok(Err(libc::EINTR));
             }
-            poll_readable(false, wake, None);
+            poll_readable(None, wake, None);
             // Emptied before the check, so that a later wake is noticed.
             wake.take();
         }
@@ -630,38 +645,27 @@ fn refused(error: JitError) -> Result<Result<i64, Errno>, platform::Error> {
     }
 }
 
-/// [`Operation::Status`] of a VM whose streams are not those of this process: they look like `/dev/null`.
-fn status_of_null(args: &mut [u64; 6]) -> Result<i64, Errno> {
-    standard_descriptor(args[0]).ok_or(libc::EBADF)?;
-    let mode = u64::from(libc::S_IFCHR | 0o666);
-    args[..4].copy_from_slice(&[mode, 0, libc::makedev(1, 3), 0]);
-    Ok(0)
-}
-
-/// [`Operation::Status`].
-fn status(args: &mut [u64; 6]) -> Result<i64, Errno> {
-    let descriptor = standard_descriptor(args[0]).ok_or(libc::EBADF)?;
-    let stat = fstat(descriptor).map_err(rustix::io::Errno::raw_os_error)?;
-    args[..4].copy_from_slice(&[
-        u64::from(stat.st_mode),
-        stat.st_size.unsigned_abs(),
-        stat.st_rdev,
-        0,
-    ]);
-    Ok(0)
-}
-
 /// Whether standard input and an event can be read without waiting, or are at their end, after
-/// waiting up to `time` for one of them. If `input` is false, standard input is not waited for and
-/// counts as not readable.
-pub(crate) fn poll_readable(input: bool, event: &Wake, time: Option<Duration>) -> [bool; 2] {
-    let mut polls = [
-        PollFd::new(event, PollFlags::IN),
-        PollFd::from_borrowed_fd(stdin(), PollFlags::IN),
-    ];
-    wait_for(&mut polls[..1 + usize::from(input)], time);
-    let [event, input] = polls.map(|entry| !entry.revents().is_empty());
-    [input, event]
+/// waiting up to `time` for one of them. Without `input`, it is not waited for and counts as not readable.
+pub(crate) fn poll_readable(
+    input: Option<BorrowedFd<'_>>,
+    event: &Wake,
+    time: Option<Duration>,
+) -> [bool; 2] {
+    let event = || PollFd::new(event, PollFlags::IN);
+    let is_ready = |entry: &PollFd<'_>| !entry.revents().is_empty();
+    match input {
+        None => {
+            let mut polls = [event()];
+            wait_for(&mut polls, time);
+            [false, is_ready(&polls[0])]
+        }
+        Some(input) => {
+            let mut polls = [event(), PollFd::from_borrowed_fd(input, PollFlags::IN)];
+            wait_for(&mut polls, time);
+            [is_ready(&polls[1]), is_ready(&polls[0])]
+        }
+    }
 }
 
 /// Calls `ppoll`. If it is interrupted, nothing is ready.

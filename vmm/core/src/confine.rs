@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub enum Thread {
     /// Runs a vCPU and serves its calls.
     Vcpu,
+    /// As [`Vcpu`](Self::Vcpu), of a VM that is reset.
+    ResetVcpu,
     /// Writes the program's output.
     Console,
     /// Serves the volumes.
@@ -20,8 +22,9 @@ pub enum Thread {
 
 impl Thread {
     /// All kinds of threads.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Vcpu,
+        Self::ResetVcpu,
         Self::Console,
         Self::Volumes,
         Self::Network,

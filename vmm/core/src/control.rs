@@ -5,7 +5,10 @@ use crate::platform::{self, Kicker};
 use hartline_abi::handshake;
 use hartline_devices::event::Event;
 use hartline_devices::virtio::DeviceError;
+use rustix::fs::fstat;
+use rustix::stdio::stdin;
 use std::ops::BitOr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,14 +34,73 @@ pub enum Stop {
     },
 }
 
+/// Standard input of a program.
+#[derive(Debug, Clone, Default)]
+pub enum Input {
+    /// That of this process.
+    #[default]
+    Own,
+    /// There is none: it is at its end.
+    Empty,
+    /// This descriptor.
+    Given(Arc<OwnedFd>),
+}
+
+impl Input {
+    /// The descriptor to read; `None`: the input is at its end.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Own => Some(stdin()),
+            Self::Empty => None,
+            Self::Given(descriptor) => Some(descriptor.as_fd()),
+        }
+    }
+}
+
+/// What a program sees of the file behind a standard stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// `st_mode`.
+    pub mode: u32,
+    /// `st_size`, bytes.
+    pub size: u64,
+    /// `st_rdev`.
+    pub rdev: u64,
+}
+
+impl Status {
+    /// Of a character device with this number, as `/dev/null` is one.
+    pub const NULL: Self = Self {
+        mode: libc::S_IFCHR | 0o666,
+        size: 0,
+        rdev: libc::makedev(1, 3),
+    };
+
+    /// Of the file of a descriptor.
+    ///
+    /// # Errors
+    /// A Linux error number.
+    pub fn of(descriptor: BorrowedFd<'_>) -> Result<Self, i32> {
+        let stat = fstat(descriptor).map_err(rustix::io::Errno::raw_os_error)?;
+        Ok(Self {
+            mode: stat.st_mode,
+            size: stat.st_size.unsigned_abs(),
+            rdev: stat.st_rdev,
+        })
+    }
+}
+
 /// Interrupts the vCPU threads, in the guest or in waiting host calls.
 #[derive(Debug)]
 pub struct Control {
     stop: Mutex<Option<Stop>>,
     /// The first vCPU must reset the VM, or end.
     resets: AtomicBool,
-    /// The standard input of this process is not the program's, which has none.
-    has_no_input: AtomicBool,
+    /// Standard input of the program.
+    input: Mutex<Input>,
+    /// What the program sees of its standard streams, if they are not those of this process.
+    status: Mutex<[Option<Status>; 3]>,
     /// This process has other work: its standard streams are not the program's.
     shares_process: AtomicBool,
     /// The guest has ended by itself.
@@ -76,7 +138,8 @@ impl Control {
         Ok(Self {
             stop: Mutex::default(),
             resets: AtomicBool::new(false),
-            has_no_input: AtomicBool::new(false),
+            input: Mutex::default(),
+            status: Mutex::default(),
             shares_process: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             sleepers: AtomicU64::new((1..cpus).map(bit).fold(0, BitOr::bitor)),
@@ -107,13 +170,30 @@ impl Control {
 
     /// The program's standard input is empty from the beginning.
     pub fn close_input(&self) {
-        self.has_no_input.store(true, Ordering::Relaxed);
+        *lock(&self.input) = Input::Empty;
     }
 
-    /// Whether the standard input of this process is the program's.
+    /// Standard input of the program.
     #[must_use]
-    pub fn has_input(&self) -> bool {
-        !self.has_no_input.load(Ordering::Relaxed)
+    pub fn input(&self) -> Input {
+        lock(&self.input).clone()
+    }
+
+    /// Gives the program a standard input, or an empty one, and says what it sees of its streams: `None` looks like
+    /// `/dev/null`.
+    pub fn give_input(&self, input: Option<OwnedFd>, status: [Option<Status>; 3]) {
+        let input = input.map_or(Input::Empty, |input| Input::Given(Arc::new(input)));
+        let before = std::mem::replace(&mut *lock(&self.input), input);
+        // Closing may take time.
+        drop(before);
+        *lock(&self.status) = status;
+    }
+
+    /// What the program sees of a standard stream that is not this process's.
+    #[must_use]
+    pub fn status(&self, stream: u64) -> Option<Status> {
+        let stream = usize::try_from(stream).ok()?;
+        lock(&self.status).get(stream).copied().flatten()
     }
 
     /// Keeps the guest from the standard streams of this process, and from stopping it.
@@ -146,7 +226,7 @@ impl Control {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stop>> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stop)
     }
 
     /// Notes that one vCPU saw the end of the guest: the other threads must end too.
@@ -306,6 +386,10 @@ impl Control {
         let (kicker, event) = &self.vcpus[cpu.min(self.vcpus.len() - 1)];
         (kicker, event)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bit of a vCPU in a set.

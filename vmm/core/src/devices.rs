@@ -299,21 +299,22 @@ impl Devices {
         access.value = u32::from_le_bytes(value);
     }
 
-    /// Stops all devices at the end of the VM. Pending output of the console is written later
-    /// ([`Console::finish`]).
-    pub fn stop(&self) {
+    /// Stops all devices at the end of the VM. What the guest has sent to other hosts is delivered, for at most
+    /// `limit`. Pending output of the console is written later ([`Console::finish`]).
+    pub fn stop(&self, limit: Duration) {
         self.console.stop();
+        self.slots.iter().for_each(|slot| slot.lock().finish(limit));
         self.reset();
     }
 
-    /// The states of the devices that the driver has started.
+    /// The states of the devices that the driver has started. They may have stopped then, until they are
+    /// [restored](Self::restore).
     pub fn save(&self) -> SavedDevices {
         let states = self.slots.iter().map(|slot| slot.lock().save());
         SavedDevices(states.collect())
     }
 
-    /// Puts the devices, which are reset, into the states of [`save`](Self::save). The guest's memory is as it
-    /// was then.
+    /// Puts the devices into the states of [`save`](Self::save). The guest's memory is as it was then.
     ///
     /// # Errors
     /// A device cannot start.

@@ -87,4 +87,12 @@ impl UserExits {
             self.0[reason].saturating_add(other.0[reason])
         }))
     }
+
+    /// What was counted since an earlier time.
+    #[must_use]
+    pub fn since(self, before: &Self) -> Self {
+        Self(std::array::from_fn(|reason| {
+            self.0[reason].saturating_sub(before.0[reason])
+        }))
+    }
 }

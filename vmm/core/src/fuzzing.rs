@@ -218,7 +218,7 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.devices.stop();
+        self.devices.stop(std::time::Duration::ZERO);
         // A queue of the console may be broken.
         let _ = self.devices.console().finish(None);
         self.volumes.finish();

@@ -81,6 +81,18 @@ impl LiveCounters {
         }
     }
 
+    /// The exits of a vCPU.
+    #[must_use]
+    pub fn exits(&self, cpu: usize) -> UserExits {
+        let mut exits = UserExits::default();
+        for (number, count) in exits.0.iter_mut().enumerate() {
+            let at = (line(cpu) + number * WORD) as u64;
+            let word: Result<&AtomicU64, _> = self.0.atomic_u64(at);
+            *count = word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)));
+        }
+        exits
+    }
+
     fn set(&self, at: usize, value: u64) {
         // A vCPU without a line is not counted.
         let word: Result<&AtomicU64, _> = self.0.atomic_u64(at as u64);

@@ -6,7 +6,7 @@ use crate::confine::Confine;
 use crate::core_dump::CoreDump;
 use crate::devices::{self, Attached, DeviceStatistics};
 use crate::exits::UserExits;
-use crate::exports::Exports;
+use crate::exports::{Exports, TemplateAt};
 use crate::idt::ShadowIdt;
 use crate::images::{ImageFile, ImageSource, Images};
 use crate::inspect::{ProgramMemory, file_mappings};
@@ -190,19 +190,31 @@ impl<'a> Settings<'a> {
         }
     }
 
+    /// Whether no standard stream of this process is the program's.
+    fn has_own_streams(&self) -> bool {
+        self.exports.is_some() || self.shares_process
+    }
+
     /// Fails if a snapshot is written or continued and the VM has state outside RAM. A network interface
     /// is none: the guest ends the connections over it ([`hartline_abi::checkpoint`]).
     fn check_snapshot(&self) -> Result<(), snapshot::Error> {
-        let exports = self.exports.is_some();
+        let template_at = self.exports.as_ref().map(Exports::template_at);
+        let exports = template_at.is_some();
         if !exports && self.snapshot.is_none() && self.snapshots.is_none() && self.from.is_none() {
             return Ok(());
         }
         let parts = [
             (self.cpus != 1, "more than one vCPU"),
-            // A reset does not put its backend back.
+            // A reset ends all connections, so only a server whose clients know this has a network.
             (
-                exports && self.devices.network.is_some(),
+                matches!(template_at, Some(TemplateAt::Call | TemplateAt::Restored))
+                    && self.devices.network.is_some(),
                 "a network interface",
+            ),
+            // Its tasks would run before the first run begins.
+            (
+                template_at == Some(TemplateAt::Restored) && self.from.is_none(),
+                "a program that starts",
             ),
             (!self.devices.disks.is_empty(), "block devices"),
             (self.devices.sockets.is_some(), "a vsock device"),
@@ -461,7 +473,7 @@ fn prepare<'a>(
     let guest = match settings.from {
         None => layout::build(&contents)?,
         Some(from) => {
-            from.check_terminals(boot::terminals())?;
+            from.check_terminals(boot::terminals(settings.has_own_streams()))?;
             let ram = from.load()?;
             layout::rebuild(settings.runtime, ram, from.placement(), tree.as_ref())?
         }
@@ -503,19 +515,25 @@ fn prepare<'a>(
             (Some(Due::Once(Single::new(request.clone()))), trigger)
         }
         (None, Some(requests)) => (Some(Due::Requested(Arc::clone(requests))), trigger::SIGNAL),
-        (None, None) if settings.exports.is_some() => (None, trigger::CALL),
-        (None, None) => (None, trigger::NONE),
+        (None, None) => {
+            let at = settings.exports.as_ref().map(Exports::template_at);
+            (None, at.map_or(trigger::NONE, TemplateAt::trigger))
+        }
     };
     let capture = due.map(|due| Capture {
         source: source(&settings, &guest),
         due,
     });
     let tree_reads = tree_reads(&settings, &guest);
+    let no_terminals = settings.has_own_streams();
     let given = match settings.outputs {
         None if settings.shares_process => Some([null()?, null()?]),
         given => given,
     };
-    let outputs = outputs(given, settings.trace)?;
+    let outputs = match settings.exports.as_ref().is_some_and(Exports::holds) {
+        true => Outputs::apart(),
+        false => outputs(given, settings.trace)?,
+    };
     let clock = boot::write(
         (&guest, contents.files),
         first,
@@ -527,7 +545,8 @@ fn prepare<'a>(
             spawns: settings.spawner.is_some(),
             core: settings.core.is_some(),
             debug: settings.waits_for_debugger,
-            exports: settings.exports.is_some(),
+            exports: (settings.exports.as_ref()).is_some_and(|exports| !exports.holds()),
+            no_terminals,
         },
         (settings.net, &settings.devices, settings.chaos),
         (
@@ -607,7 +626,7 @@ fn source(settings: &Settings<'_>, guest: &Guest) -> Source {
             read_only: arguments.read_only,
             variant: settings.variant,
             monotonic_ns: 0,
-            terminals: boot::terminals(),
+            terminals: boot::terminals(settings.has_own_streams()),
             network: settings.devices.network.is_some(),
         },
         ram: Arc::clone(&guest.ram),

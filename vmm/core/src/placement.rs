@@ -36,7 +36,7 @@ impl Placement {
     /// The processor of a thread; `None`: the thread is not pinned.
     fn processor(&self, thread: Thread) -> Option<u32> {
         match thread {
-            Thread::Vcpu => {
+            Thread::Vcpu | Thread::ResetVcpu => {
                 let number = self.vcpus.fetch_add(1, Ordering::Relaxed);
                 self.processors.get(number).copied()
             }

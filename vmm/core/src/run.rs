@@ -43,6 +43,9 @@ use std::time::{Duration, Instant};
 /// The time for which output may still be written after a forced stop of the VM.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
+/// The time for which hosts may still receive what the guest has sent before its end.
+const LAST_PACKETS: Duration = Duration::from_secs(10);
+
 /// The time for which a waiting vCPU yields to another one, which the host may not be running.
 const YIELD: Duration = Duration::from_micros(50);
 
@@ -266,13 +269,17 @@ impl Running<'_> {
             clocks: self.vcpus.iter().map(|_| OnceLock::new()).collect(),
             end: OnceLock::new(),
         };
+        let kind = match service.exports {
+            Some(_) => Thread::ResetVcpu,
+            None => Thread::Vcpu,
+        };
         let (vcpus, exits) = thread::scope(|scope| {
             let mut threads = Vec::with_capacity(self.vcpus.len());
             for (cpu, mut vcpu) in self.vcpus.into_iter().enumerate() {
                 let (service, done, confine) = (&service, &done, &confine);
                 let run = move || {
                     let _done = SignalOnDrop(done);
-                    confine_to(Thread::Vcpu, confine.as_ref());
+                    confine_to(kind, confine.as_ref());
                     let exits = service.run_to_end(cpu, &mut vcpu);
                     (vcpu, exits)
                 };
@@ -307,7 +314,10 @@ impl Running<'_> {
         let end = end
             .into_inner()
             .ok_or_else(|| failed("vCPU threads")(io::Error::from_raw_os_error(libc::ECHILD)))??;
-        devices.stop();
+        devices.stop(match end {
+            End::Report(_) => LAST_PACKETS,
+            End::Failed(_) | End::Stopped(_) => Duration::ZERO,
+        });
         let end = finish(end, devices.console());
         let (device_errors, devices) = (devices.activate_errors(), devices.statistics());
         volumes.finish();

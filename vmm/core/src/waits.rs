@@ -2,7 +2,7 @@
 //! guest.
 
 use crate::calls::poll_readable;
-use crate::control::Control;
+use crate::control::{Control, Input};
 use crate::interrupts;
 use crate::platform::{self, Mapping};
 use hartline_abi::boot::{CpuWait, Shared};
@@ -37,13 +37,22 @@ pub(crate) fn sleep(
     };
     let input = input.load(Ordering::SeqCst) != 0;
     let (_, event) = control.of_cpu(cpu);
+    // Most waits are not for input.
+    let source = input.then(|| control.input());
+    let source = source.as_ref();
     let [ready, woken] = control.while_idle(cpu, || {
         // Checked after this vCPU is counted as waiting, so that no interrupt is missed.
         match interrupts::is_pending(control, shared, cpu)? {
             true => Ok([false; 2]),
-            false if input && !control.has_input() => Ok([true, false]),
+            false if source.is_some_and(|source| source.descriptor().is_none()) => {
+                Ok([true, false])
+            }
             false if control.is_resetting() => Ok([false; 2]),
-            false => Ok(poll_readable(input, event, time)),
+            false => Ok(poll_readable(
+                source.and_then(Input::descriptor),
+                event,
+                time,
+            )),
         }
     })?;
     if woken {
@@ -69,7 +78,7 @@ pub(crate) fn wait_for_start(
     let (_, event) = control.of_cpu(cpu);
     control.while_idle(cpu, || {
         loop {
-            poll_readable(false, event, None);
+            poll_readable(None, event, None);
             event.take();
             if control.is_over() || hart.load(Ordering::SeqCst) != 0 {
                 return Ok(());

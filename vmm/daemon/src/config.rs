@@ -33,6 +33,10 @@ pub struct Config {
     pub memory: Option<u64>,
     /// VMMs that are kept ready.
     pub pool: usize,
+    /// Most VMMs that wait for another run from a snapshot; 0: none do.
+    pub warm: usize,
+    /// Most seconds that they wait.
+    pub warm_idle_s: u64,
     /// First of the users of jailed processes; each process has its own user.
     pub first_uid: u32,
     /// Number of users: one for volumes, one for the daemon, the rest for jailed processes.
@@ -141,6 +145,8 @@ impl Default for Config {
             dedicated_cpus: Vec::new(),
             memory: None,
             pool: 4,
+            warm: 4,
+            warm_idle_s: 60,
             first_uid: defaults::FIRST_UID,
             uids: defaults::UIDS,
             max_upload: defaults::MAX_UPLOAD,
@@ -279,6 +285,9 @@ impl Config {
                 "listen",
                 "only a loopback address without tls_certificate and tls_key",
             );
+        }
+        if self.warm > 1024 {
+            return wrong("warm", "must be from 0 to 1024");
         }
         if self.pool == 0 || self.pool > 1024 {
             return wrong("pool", "must be from 1 to 1024");

@@ -10,7 +10,7 @@ use super::snapshots;
 use super::store::{Mount, Program, ProgramState, Spec, TerminalSize};
 use super::volumes::{VolumeError, Volumes};
 use crate::jailed::protocol::{
-    FromVmm, ImageAnswer, ImageName, LogJob, PROGRAM_PATH, RunJob, RunResult, UploadKind,
+    FromVmm, ImageName, LogJob, NextRun, PROGRAM_PATH, RunJob, RunResult, ToVmm, UploadKind,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -151,6 +151,7 @@ impl Order {
             snapshots: false,
             from_snapshot: false,
             snapshot_checked: false,
+            repeats: false,
             volumes: Vec::new(),
             network: None,
             processors: Vec::new(),
@@ -182,6 +183,54 @@ impl Order {
         self.job.from_snapshot = true;
         self.job.snapshot_checked = snapshot.check.is_done();
         self.snapshot = Some(snapshot);
+    }
+
+    /// Lets the VMM wait for another run after the program's end, if it can be seen then that the snapshot has not changed:
+    /// the VM shows its file.
+    pub fn repeat(&mut self) {
+        let snapshot = self.snapshot.as_ref();
+        self.job.repeats = snapshot.is_some_and(|snapshot| snapshot.check.sees_changes());
+    }
+
+    /// Whether the VMM waits for another run.
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.job.repeats
+    }
+
+    /// Closes the snapshot after a run, so that it may be deleted for its age. Result: what it was; `None`: the program
+    /// continued none.
+    pub fn close_snapshot(&mut self) -> Option<snapshots::Check> {
+        self.snapshot.take().map(|snapshot| snapshot.check)
+    }
+
+    /// Sends another run to a VMM that waits for one.
+    ///
+    /// # Errors
+    /// The VMM has ended, or any other I/O error of the host.
+    pub async fn send_again(
+        &self,
+        vmm: &Line,
+        outputs: &Outputs,
+        (next_timeout_ms, streams): (u64, bool),
+    ) -> io::Result<()> {
+        let descriptors = [
+            outputs.input.as_fd(),
+            outputs.output.as_fd(),
+            outputs.error.as_fd(),
+            outputs.result.as_fd(),
+        ];
+        let run = ToVmm::Run(NextRun {
+            next_timeout_ms,
+            streams,
+        });
+        vmm.send(&serde_json::to_vec(&run)?, &descriptors).await
+    }
+
+    /// Whether the outputs are sockets.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.job.streams
     }
 
     /// Notes the result of the program: if it has gone on from a snapshot, the checksums were right.
@@ -330,13 +379,35 @@ impl Order {
     /// # Errors
     /// `UnexpectedEof`: the VMM ended without a result. `InvalidData`: an invalid message.
     pub async fn result(&self, vmm: &Line) -> io::Result<RunResult> {
+        let ended = |message| match message {
+            FromVmm::Ended(result) => Some(*result),
+            _ => None,
+        };
+        self.serve_until(vmm, ended).await
+    }
+
+    /// Sends the images that a VMM requests, until it waits for another run.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the VMM ended. `InvalidData`: an invalid message.
+    pub async fn ready_again(&self, vmm: &Line) -> io::Result<()> {
+        let is_ready = |message| matches!(message, FromVmm::Ready).then_some(());
+        self.serve_until(vmm, is_ready).await
+    }
+
+    /// Sends the images that a VMM requests, until it sends the message that `last` takes.
+    async fn serve_until<T>(
+        &self,
+        vmm: &Line,
+        last: impl Fn(FromVmm) -> Option<T>,
+    ) -> io::Result<T> {
         let mut wanted = FuturesUnordered::new();
         loop {
             // A request is begun before the next message is read, which may be the end.
             tokio::select! {
                 biased;
                 Some((name, image)) = wanted.next() => {
-                    let message = serde_json::to_vec(&ImageAnswer(name))?;
+                    let message = serde_json::to_vec(&ToVmm::Image(name))?;
                     let image: Option<File> = image;
                     let image = image.as_ref().map(AsFd::as_fd);
                     match vmm.send(&message, image.as_slice()).await {
@@ -346,13 +417,12 @@ impl Order {
                     }
                 }
                 message = vmm.receive() => match understood(&message?.0)? {
-                    FromVmm::Ended(result) => return Ok(*result),
                     // An honest VMM requests each image once, and no more than this number.
                     FromVmm::Wants(name) if wanted.len() < MAX_WANTED => {
                         wanted.push(self.image(name));
                     }
-                    FromVmm::Wants(_) | FromVmm::Ready | FromVmm::Started => {
-                        return Err(io::ErrorKind::InvalidData.into());
+                    message => {
+                        return last(message).ok_or_else(|| io::ErrorKind::InvalidData.into());
                     }
                 },
             }

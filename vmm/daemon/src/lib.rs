@@ -65,6 +65,7 @@ mod tls;
 pub mod usage;
 pub mod violations;
 pub mod volumes;
+pub mod warm;
 pub mod webhooks;
 
 use auth::{AuthError, Keys};
@@ -99,6 +100,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, StoreError};
 use volumes::{VolumeError, Volumes};
+use warm::WarmVmms;
 
 /// The reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +161,8 @@ pub struct Daemon {
     pub scheduler: Scheduler,
     /// VMMs that wait for a program.
     pub pool: Arc<Pool>,
+    /// VMMs that wait for another run from a snapshot.
+    pub warm: Arc<WarmVmms>,
     /// Starts VMMs that may use volumes.
     pub launcher: Arc<Launcher>,
     /// Machines.
@@ -272,6 +276,8 @@ impl Daemon {
         let current = Current::new(config.clone());
         let connections = Connections::new(&config, ledger.clone());
         let scheduler = Scheduler::new(capacity(&config), ledger.clone());
+        let patience = Duration::from_secs(config.warm_idle_s);
+        let warm = WarmVmms::new(&scheduler, config.warm, patience);
         let events = Events::default();
         let pool = Arc::new(Pool::new(config.pool));
         let directory = data.join("volumes");
@@ -324,6 +330,7 @@ impl Daemon {
             connections,
             scheduler,
             pool,
+            warm,
             launcher,
             machines,
             volumes,

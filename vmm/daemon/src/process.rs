@@ -78,7 +78,7 @@ impl Launcher {
 #[derive(Debug)]
 pub struct Watched {
     process: Process,
-    end: AsyncFd<RawDescriptor>,
+    end: Arc<AsyncFd<RawDescriptor>>,
 }
 
 /// A duplicate of the process's descriptor, for the reactor.
@@ -101,6 +101,7 @@ impl Watched {
         // SAFETY: `RawDescriptor` owns the descriptor and always returns its number. Tokio keeps the
         // value as long as the descriptor is registered.
         let end = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        let end = Arc::new(end);
         Ok(Self { process, end })
     }
 
@@ -112,8 +113,14 @@ impl Watched {
 
     /// Returns when the process has ended.
     pub async fn ended(&self) {
+        self.end().await;
+    }
+
+    /// A future that is ready when the process has ended. It does not need this value.
+    fn end(&self) -> impl Future<Output = ()> + use<> {
+        let end = Arc::clone(&self.end);
         // An error is the end of the reactor, and so of the daemon.
-        let _ = self.end.readable().await;
+        async move { drop(end.readable().await) }
     }
 }
 
@@ -208,6 +215,16 @@ impl Jailed {
     pub async fn ended(&self) {
         if let Some(process) = &self.process {
             process.ended().await;
+        }
+    }
+
+    /// A future that is ready when the process has ended, also if this has been dropped.
+    pub fn end_of_process(&self) -> impl Future<Output = ()> + use<> {
+        let end = self.process.as_ref().map(Watched::end);
+        async move {
+            if let Some(end) = end {
+                end.await;
+            }
         }
     }
 

@@ -9,7 +9,8 @@
 use super::ledger::{Claim, Ledger, Reservation, Resource};
 use super::store::{CpuClass, Quota, Spec};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::oneshot;
 
 /// Virtual time of one vCPU at weight 1.
@@ -81,10 +82,17 @@ pub enum Refused {
     Draining,
 }
 
+/// Has permits that it can do without.
+pub trait Reclaim: fmt::Debug + Send + Sync {
+    /// Drops them.
+    fn reclaim(&self);
+}
+
 /// The queues. Clones are the same scheduler.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     state: Arc<Mutex<State>>,
+    reclaim: Arc<OnceLock<Weak<dyn Reclaim>>>,
 }
 
 #[derive(Debug)]
@@ -136,6 +144,19 @@ impl Scheduler {
         };
         Self {
             state: Arc::new(Mutex::new(state)),
+            reclaim: Arc::default(),
+        }
+    }
+
+    /// Asks this for permits, from now on, when a start waits or the daemon is being stopped. Only the first one counts.
+    pub fn reclaim_from(&self, reclaim: Weak<dyn Reclaim>) {
+        let _ = self.reclaim.set(reclaim);
+    }
+
+    /// Takes permits back, which then go to starts that wait. This must not be locked.
+    fn reclaim(&self) {
+        if let Some(reclaim) = self.reclaim.get().and_then(Weak::upgrade) {
+            reclaim.reclaim();
         }
     }
 
@@ -176,6 +197,9 @@ impl Scheduler {
             receiver
         };
         self.dispatch();
+        if self.load().waiting > 0 {
+            self.reclaim();
+        }
         Ok(receiver)
     }
 
@@ -199,6 +223,7 @@ impl Scheduler {
     /// Refuses all new starts from now on.
     pub fn drain(&self) {
         self.lock().draining = true;
+        self.reclaim();
     }
 
     /// Whether all new starts are refused.
@@ -219,7 +244,7 @@ impl Scheduler {
         let state = self.lock();
         Load {
             running: state.ledger.total(Resource::Runs),
-            waiting: state.tenants.values().map(|q| q.waiting.len()).sum(),
+            waiting: state.tenants.values().map(Queue::waiting).sum(),
             free: state.free(),
         }
     }
@@ -296,6 +321,12 @@ impl State {
 }
 
 impl Queue {
+    /// The number of starts that wait.
+    fn waiting(&self) -> usize {
+        let waiting = self.waiting.iter();
+        waiting.filter(|waiting| !waiting.start.is_closed()).count()
+    }
+
     /// Whether the queue's first start is within the tenant's quota.
     fn may_start(&self, tenant: &str, ledger: &Ledger) -> bool {
         let Some(first) = self.waiting.front() else {

@@ -7,12 +7,14 @@ use crate::elf::Elf;
 use crate::lines::{check_abbreviations, check_line_header};
 use crate::module::{Line, Location};
 use crate::names::demangled;
+use crate::rows::each_row;
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Reader as _, Section, UnitOffset,
 };
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Most address ranges of units that are kept; the others are not found.
@@ -26,7 +28,7 @@ const MOST_UNITS: usize = 64;
 /// Longest path of a source file, bytes.
 const LONGEST_PATH: usize = 4096;
 
-type Unit = gimli::Unit<Reader>;
+pub(crate) type Unit = gimli::Unit<Reader>;
 type Entry = DebuggingInformationEntry<Reader>;
 /// Units that were read, by their offset; `None` if one cannot be read.
 type Kept = RefCell<HashMap<usize, Option<Arc<Unit>>>>;
@@ -175,35 +177,51 @@ impl Dwarf {
 
     /// The line at an address, from the line table of its unit.
     fn line(&self, unit: &Unit, address: u64, budget: &Budget) -> Option<Line> {
-        let mut rows = unit.line_program.clone()?.rows();
-        // File, line, and address of the row before, and whether a statement begins there.
-        let mut before: Option<(u64, u64, u64, bool)> = None;
-        // Code that the linker left out is at address 0.
-        let mut is_used = true;
-        while let Ok(Some((_, row))) = rows.next_row() {
-            budget.take(1).ok()?;
-            let start = row.address();
-            if before.is_none() {
-                is_used = start != 0;
+        let mut found = None;
+        each_row(unit, budget, |row| match row.code.contains(&address) {
+            true => {
+                found = self.file_line(unit, row.file, row.line);
+                ControlFlow::Break(())
             }
-            if let Some((file, line, at, _)) = before
-                && is_used
-                && (at..start).contains(&address)
-            {
-                return self.file_line(unit, file, line);
-            }
-            if row.end_sequence() {
-                before = None;
-                continue;
-            }
-            let is_better =
-                |before: &(u64, u64, u64, bool)| before.2 != start || row.is_stmt() || !before.3;
-            if before.as_ref().is_none_or(is_better) {
-                let line = row.line().map_or(0, std::num::NonZeroU64::get);
-                before = Some((row.file_index(), line, start, row.is_stmt()));
+            false => ControlFlow::Continue(()),
+        });
+        found
+    }
+
+    /// The lines at link-time addresses, in the order of the addresses. Each line table is read once.
+    #[must_use]
+    pub fn lines(&self, addresses: &[u64], budget: &Budget) -> Vec<Option<Line>> {
+        let mut units = BTreeMap::<usize, Vec<(u64, usize)>>::new();
+        let mut last = None;
+        for (index, &address) in addresses.iter().enumerate() {
+            let contains = |range: &&(u64, u64, usize)| (range.0..range.1).contains(&address);
+            // Neighbours are mostly in one unit.
+            let range = last.filter(|range| contains(range));
+            last = range.or_else(|| self.ranges.iter().find(contains));
+            if let Some(&(_, _, unit)) = last {
+                units.entry(unit).or_default().push((address, index));
             }
         }
-        None
+        let mut lines = vec![None; addresses.len()];
+        for (offset, mut wanted) in units {
+            let Some(unit) = self.unit(offset, budget) else {
+                continue;
+            };
+            wanted.sort_unstable();
+            each_row(&unit, budget, |row| {
+                let first = wanted.partition_point(|wanted| wanted.0 < row.code.start);
+                let end = wanted.partition_point(|wanted| wanted.0 < row.code.end);
+                if let Some(found @ [_, ..]) = wanted.get(first..end) {
+                    let line = self.file_line(&unit, row.file, row.line);
+                    for &(_, index) in found {
+                        // As for a single address, the first row counts.
+                        lines[index] = lines[index].take().or_else(|| line.clone());
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        lines
     }
 
     /// The path of a file of a unit's line table, with a line. Line 0 is code without a line.

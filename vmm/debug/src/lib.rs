@@ -14,6 +14,7 @@ mod lines;
 pub mod module;
 mod names;
 mod prologue;
+mod rows;
 mod symbols;
 pub mod unwind;
 

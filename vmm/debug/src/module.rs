@@ -154,6 +154,16 @@ impl Module {
         found
     }
 
+    /// The lines of the code at link-time addresses, in their order: those of the functions that were
+    /// inlined innermost.
+    #[must_use]
+    pub fn lines(&self, addresses: &[u64], budget: &Budget) -> Vec<Option<Line>> {
+        match &self.dwarf {
+            Some(dwarf) => dwarf.lines(addresses, budget),
+            None => vec![None; addresses.len()],
+        }
+    }
+
     fn look_up(&self, address: u64, budget: &Budget) -> Vec<Location> {
         let found = self
             .dwarf

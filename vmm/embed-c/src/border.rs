@@ -1,6 +1,6 @@
 //! Values of C callers, checked.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 use hartline_embed::{MAX_DATA, MAX_NAME};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -55,12 +55,88 @@ pub unsafe fn input<'a>(input: *const c_void, length: usize) -> Result<&'a [u8],
         let text = format!("the input has {length} bytes: must be at most {MAX_DATA}");
         return Err(Failure::argument(text));
     }
-    match (input.is_null(), length) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument("the input: NULL")),
-        // SAFETY: as the caller promises; the length is far below that of the address space.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts(input.cast(), length) }),
+    // SAFETY: as the caller promises.
+    unsafe { bytes(input, length, "the input") }
+}
+
+/// Bytes of the caller.
+///
+/// # Errors
+/// They are NULL and not empty, or more than an address space has. `what` names them.
+///
+/// # Safety
+/// Otherwise `length` bytes can be read there, and nobody changes them while the result is used.
+pub unsafe fn bytes<'a>(
+    bytes: *const c_void,
+    length: usize,
+    what: &str,
+) -> Result<&'a [u8], Failure> {
+    check_buffer(bytes, length, what)?;
+    match length {
+        0 => Ok(&[]),
+        // SAFETY: as the caller promises; the pointer is not NULL and the length is possible.
+        _ => Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) }),
     }
+}
+
+/// Checks a pointer to so many bytes.
+///
+/// # Errors
+/// It is NULL and they are not empty, or they are more than an address space has. `what` names them.
+pub fn check_buffer(buffer: *const c_void, length: usize, what: &str) -> Result<(), Failure> {
+    match (buffer.is_null(), isize::try_from(length)) {
+        (_, Err(_)) => Err(Failure::argument(format!("{what}: {length} bytes"))),
+        (true, Ok(1..)) => Err(Failure::argument(format!("{what}: NULL"))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes bytes to a buffer of the caller with room for `room`.
+///
+/// # Errors
+/// There is too little room. `what` names the bytes.
+///
+/// # Safety
+/// `room` bytes can be written there, if there are any.
+pub unsafe fn deliver(
+    bytes: &[u8],
+    buffer: *mut c_void,
+    room: usize,
+    what: &str,
+) -> Result<(), Failure> {
+    if bytes.len() > room {
+        let text = format!("{what} has {} bytes, and room for {room}", bytes.len());
+        return Err(Failure::new(Status::Room, text));
+    }
+    // SAFETY: the room is enough, as the caller promises. The bytes are this library's own, so they do not overlap.
+    unsafe { buffer.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+/// A structure of the caller, which begins with its length (`size_t size`). `initialiser` is the macro that sets it.
+///
+/// # Errors
+/// It is not aligned, or has another length. `what` names it.
+///
+/// # Safety
+/// It is a structure of the header of this type.
+pub unsafe fn structure<T: Copy>(
+    place: *const T,
+    what: &str,
+    initialiser: &str,
+) -> Result<T, Failure> {
+    if !place.is_aligned() {
+        return Err(Failure::argument(format!("{what}: not aligned")));
+    }
+    // SAFETY: the structure begins with its length.
+    let size = unsafe { place.cast::<usize>().read() };
+    // There is no other version yet.
+    if size != size_of::<T>() {
+        let text = format!("{what}: size is not that of this library: use {initialiser}");
+        return Err(Failure::argument(text));
+    }
+    // SAFETY: as the caller promises, and the length is right.
+    Ok(unsafe { place.read() })
 }
 
 /// A place for a value.

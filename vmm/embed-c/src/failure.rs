@@ -1,6 +1,6 @@
 //! Errors, as callers see them.
 
-use hartline_embed::{CallError, LoadError, ResetError, StartError};
+use hartline_embed::{CallError, LoadError, ResetError, RunError, StartError, TemplateError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ pub enum Status {
     NoSandbox = 2,
     /// The sandbox was started before, or was not.
     State = 3,
-    /// The program cannot be loaded or translated.
+    /// The program or snapshot cannot be loaded or translated.
     Load = 4,
     /// The VM cannot be started, or the program does not wait for calls.
     Start = 5,
@@ -37,10 +37,16 @@ pub enum Status {
     Waiting = 12,
     /// The VM cannot be used any more.
     Lost = 13,
-    /// The sandbox is in another process.
+    /// The sandbox, template or clone is in another process.
     Forked = 14,
     /// A bug of this library.
     Bug = 15,
+    /// There is no such template, or it was freed.
+    NoTemplate = 16,
+    /// There is no such clone, or it was ended.
+    NoClone = 17,
+    /// The host has no descriptors or memory left for the streams of a run.
+    Streams = 18,
 }
 
 /// An error with its text.
@@ -125,14 +131,59 @@ impl From<StartError> for Failure {
     }
 }
 
-/// The last error of a thread.
+impl From<TemplateError> for Failure {
+    fn from(error: TemplateError) -> Self {
+        Self::new(Status::Load, error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let text = match &error {
+            // A clone has no calls.
+            RunError::Ended(CallError::Ended(why)) => format!("the clone cannot run: {why}"),
+            _ => error.to_string(),
+        };
+        Self::new(Status::Lost, text)
+    }
+}
+
+/// What a thread can ask for after a function of this library.
+#[derive(Default)]
 struct Last {
+    /// The last error.
     text: CString,
     errno: i32,
+    /// The reason for the end of the last run.
+    message: CString,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = RefCell::new(Last { text: CString::default(), errno: 0 });
+    static LAST: RefCell<Last> = RefCell::default();
+}
+
+/// Changes what the thread can ask for.
+fn change(change: impl FnOnce(&mut Last)) {
+    // A thread that ends has no place for it any more.
+    let _ = LAST.try_with(|last| change(&mut last.borrow_mut()));
+}
+
+/// A text for C: bytes that are 0 are left out.
+fn c_text(mut text: String) -> CString {
+    text.retain(|character| character != '\0');
+    CString::new(text).unwrap_or_default()
+}
+
+/// Keeps the reason for the end of a run.
+pub fn keep_message(message: String) {
+    change(|last| last.message = c_text(message));
+}
+
+/// The pointer to a text of this thread.
+fn shown(text: impl FnOnce(&Last) -> &CString) -> *const c_char {
+    const NONE: &CStr = c"";
+    LAST.try_with(|last| text(&last.borrow()).as_ptr())
+        .unwrap_or(NONE.as_ptr())
 }
 
 /// Does the work of a function of this library. Result: its status, for the caller.
@@ -145,24 +196,23 @@ pub fn guard(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
         Ok(Err(failure)) => failure,
         Err(_) => Failure::new(Status::Bug, "a bug: the library has panicked"),
     };
-    let Failure {
-        status,
-        mut text,
-        errno,
-    } = failure;
-    text.retain(|character| character != '\0');
-    let text = CString::new(text).unwrap_or_default();
-    // A thread that ends has no place for it any more.
-    let _ = LAST.try_with(|last| last.replace(Last { text, errno }));
-    status as i32
+    change(|last| {
+        last.text = c_text(failure.text);
+        last.errno = failure.errno;
+    });
+    failure.status as i32
 }
 
 /// `hartline_last_error` of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn hartline_last_error() -> *const c_char {
-    const NONE: &CStr = c"";
-    LAST.try_with(|last| last.borrow().text.as_ptr())
-        .unwrap_or(NONE.as_ptr())
+    shown(|last| &last.text)
+}
+
+/// `hartline_last_message` of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn hartline_last_message() -> *const c_char {
+    shown(|last| &last.message)
 }
 
 /// `hartline_last_errno` of the header.

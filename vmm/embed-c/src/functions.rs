@@ -1,8 +1,9 @@
-//! The functions of the header.
+//! The functions of the header for sandboxes.
 
 use crate::failure::{Failure, Status, guard};
-use crate::options::{RawOptions, limit};
-use crate::{RawReset, border, handles, options};
+use crate::handles::{Entry, SANDBOXES};
+use crate::options::{RawOptions, run_limit};
+use crate::{RawReset, border, options};
 use hartline_embed::{MAX_DATA, Program, Sandbox};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -35,7 +36,8 @@ pub unsafe extern "C" fn hartline_create(
         let path = unsafe { border::text(path, "the program's path") }?;
         // SAFETY: as the caller promises.
         let options = unsafe { options::read(raw) }?;
-        let handle = handles::add(Program::load(Path::new(path), options)?);
+        let program = Program::load(Path::new(path), options)?;
+        let handle = SANDBOXES.add(Entry::new(program));
         // SAFETY: as above.
         unsafe { place.write(handle) };
         Ok(())
@@ -91,7 +93,7 @@ pub unsafe extern "C" fn hartline_register(
         // SAFETY: as the caller promises.
         let name = unsafe { border::name(name) }?;
         let function = function.ok_or_else(|| Failure::argument("the function: NULL"))?;
-        let entry = handles::find(sandbox)?;
+        let entry = SANDBOXES.find(sandbox)?;
         let user = User(user);
         let buffer = Mutex::new(Vec::new());
         entry.exports.register(name, move |input| {
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn hartline_register(
 #[unsafe(no_mangle)]
 pub extern "C" fn hartline_start(sandbox: u64) -> i32 {
     guard(|| {
-        let entry = handles::find(sandbox)?;
+        let entry = SANDBOXES.find(sandbox)?;
         let program = entry.program.lock();
         let program = program.unwrap_or_else(PoisonError::into_inner).take();
         let program =
@@ -142,25 +144,14 @@ pub unsafe extern "C" fn hartline_call(
         let name = unsafe { border::name(name) }?;
         // SAFETY: as the caller promises.
         let input = unsafe { border::input(input, length) }?;
-        if output.is_null() && room > 0 {
-            return Err(Failure::argument("the output: NULL"));
-        }
-        if limit_ms == 0 {
-            let text = "the limit: 0 ms: must be at least 1, or HARTLINE_NO_LIMIT";
-            return Err(Failure::argument(text));
-        }
-        let entry = handles::find(sandbox)?;
-        let result = entry.started()?.call(name, input, limit(limit_ms))?;
+        border::check_buffer(output, room, "the output")?;
+        let limit = run_limit(limit_ms)?;
+        let entry = SANDBOXES.find(sandbox)?;
+        let result = entry.started()?.call(name, input, limit)?;
         // SAFETY: as above.
         unsafe { place.write(result.len()) };
-        if result.len() > room {
-            let text = format!("the output has {} bytes, and room for {room}", result.len());
-            return Err(Failure::new(Status::Room, text));
-        }
-        // SAFETY: `room` bytes can be written there, as the caller promises, if there are any. The bytes are this
-        // function's own, so they do not overlap.
-        unsafe { output.cast::<u8>().copy_from(result.as_ptr(), result.len()) };
-        Ok(())
+        // SAFETY: as the caller promises.
+        unsafe { border::deliver(&result, output, room, "the output") }
     })
 }
 
@@ -174,17 +165,11 @@ pub unsafe extern "C" fn hartline_reset(sandbox: u64, result: *mut RawReset) -> 
         if !result.is_aligned() {
             return Err(Failure::argument("the place for the result: not aligned"));
         }
-        let entry = handles::find(sandbox)?;
+        let entry = SANDBOXES.find(sandbox)?;
         let reset = entry.started()?.reset()?;
         if !result.is_null() {
-            let reset = RawReset {
-                pages: reset.pages,
-                time_ns: u64::try_from(reset.time.as_nanos()).unwrap_or(u64::MAX),
-                tables_changed: reset.tables_changed.into(),
-                reserved: 0,
-            };
             // SAFETY: it can be written, as the caller promises.
-            unsafe { result.write(reset) };
+            unsafe { result.write(reset.into()) };
         }
         Ok(())
     })
@@ -202,32 +187,41 @@ pub unsafe extern "C" fn hartline_warnings(
     length: *mut usize,
 ) -> i32 {
     guard(|| {
-        let place = border::place(length, "the place for the length")?;
-        // SAFETY: it can be written, as the caller promises.
-        unsafe { place.write(0) };
-        if text.is_null() && room > 0 {
-            return Err(Failure::argument("the text: NULL"));
-        }
-        let entry = handles::find(sandbox)?;
-        let lines = entry.started()?.warnings().join("\n");
-        // SAFETY: as above.
-        unsafe { place.write(lines.len()) };
-        if lines.len() > room {
-            let error = format!("the text has {} bytes, and room for {room}", lines.len());
-            return Err(Failure::new(Status::Room, error));
-        }
-        // SAFETY: `room` bytes can be written there, as the caller promises, if there are any. The bytes are this
-        // function's own, so they do not overlap.
-        unsafe { text.cast::<u8>().copy_from(lines.as_ptr(), lines.len()) };
-        Ok(())
+        let find = || Ok(SANDBOXES.find(sandbox)?.started()?.warnings());
+        // SAFETY: as the caller promises.
+        unsafe { write_lines(find, text, room, length) }
     })
+}
+
+/// Writes warnings to the caller.
+///
+/// # Errors
+/// There are none, as `find` says; a pointer is wrong; there is too little room.
+///
+/// # Safety
+/// If the pointers are not NULL, `room` bytes of text and the length can be written there.
+pub unsafe fn write_lines(
+    find: impl FnOnce() -> Result<Vec<String>, Failure>,
+    text: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> Result<(), Failure> {
+    let place = border::place(length, "the place for the length")?;
+    // SAFETY: it can be written, as the caller promises.
+    unsafe { place.write(0) };
+    border::check_buffer(text.cast(), room, "the text")?;
+    let lines = find()?.join("\n");
+    // SAFETY: as above.
+    unsafe { place.write(lines.len()) };
+    // SAFETY: as the caller promises.
+    unsafe { border::deliver(lines.as_bytes(), text.cast(), room, "the text") }
 }
 
 /// `hartline_end` of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn hartline_end(sandbox: u64) -> i32 {
     guard(|| {
-        let entry = handles::take(sandbox)?;
+        let entry = SANDBOXES.take(sandbox)?;
         // Also one that is being started.
         entry.exports.end();
         entry.sandbox.get().inspect(|sandbox| sandbox.end());

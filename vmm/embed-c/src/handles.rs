@@ -1,13 +1,16 @@
-//! The sandboxes of this process, by number.
+//! What callers know by number: the sandboxes, templates and clones of this process.
 
 use crate::failure::{Failure, Status};
-use hartline_embed::{Exports, Program, Sandbox, forks};
+use hartline_embed::{Exports, Program, Sandbox, Template, WarmClone, forks};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// Numbers of sandboxes have those of forks above these bits.
+/// Numbers have those of forks above these bits.
 const FORK_SHIFT: u32 = 40;
+
+/// The next number, without that of forks.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A sandbox, started or not.
 pub struct Entry {
@@ -20,6 +23,15 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A sandbox that was not started.
+    pub fn new(program: Program) -> Self {
+        Self {
+            exports: Exports::new(),
+            program: Mutex::new(Some(program)),
+            sandbox: OnceLock::new(),
+        }
+    }
+
     /// The VM.
     ///
     /// # Errors
@@ -30,60 +42,77 @@ impl Entry {
     }
 }
 
-/// All that were not ended.
-static ENTRIES: RwLock<Option<HashMap<u64, Arc<Entry>>>> = RwLock::new(None);
+/// The sandboxes that were not ended.
+pub static SANDBOXES: Table<Entry> = Table::new("sandbox", Status::NoSandbox);
+/// The templates that were not freed.
+pub static TEMPLATES: Table<Template> = Table::new("template", Status::NoTemplate);
+/// The warm clones that were not ended.
+pub static CLONES: Table<WarmClone> = Table::new("clone", Status::NoClone);
 
-/// Adds a sandbox. Result: its number, which is never used again, and not 0.
-pub fn add(program: Program) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let entry = Arc::new(Entry {
-        exports: Exports::new(),
-        program: Mutex::new(Some(program)),
-        sandbox: OnceLock::new(),
-    });
-    let handle = u64::from(forks()) << FORK_SHIFT | NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
-    entries.get_or_insert_default().insert(handle, entry);
-    handle
+/// The things of a kind, by number. A number is of one kind only.
+pub struct Table<T> {
+    entries: RwLock<Option<HashMap<u64, Arc<T>>>>,
+    /// The name of one, for messages.
+    what: &'static str,
+    /// There is no such one.
+    missing: Status,
 }
 
-/// The sandbox with a number.
-///
-/// # Errors
-/// There is none in this process.
-pub fn find(handle: u64) -> Result<Arc<Entry>, Failure> {
-    check(handle)?;
-    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner);
-    let entry = entries.as_ref().and_then(|entries| entries.get(&handle));
-    entry.cloned().ok_or_else(missing)
-}
+impl<T> Table<T> {
+    const fn new(what: &'static str, missing: Status) -> Self {
+        Self {
+            entries: RwLock::new(None),
+            what,
+            missing,
+        }
+    }
 
-/// Takes a sandbox out.
-///
-/// # Errors
-/// There is none in this process.
-pub fn take(handle: u64) -> Result<Arc<Entry>, Failure> {
-    check(handle)?;
-    let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
-    let entry = (entries.as_mut()).and_then(|entries| entries.remove(&handle));
-    entry.ok_or_else(missing)
-}
+    /// Adds one. Result: its number, which is never used again, and not 0.
+    pub fn add(&self, entry: T) -> u64 {
+        let handle = u64::from(forks()) << FORK_SHIFT | NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = Arc::new(entry);
+        entries.get_or_insert_default().insert(handle, entry);
+        handle
+    }
 
-fn missing() -> Failure {
-    Failure::new(
-        Status::NoSandbox,
-        "there is no such sandbox, or it was ended",
-    )
-}
+    /// The one with a number.
+    ///
+    /// # Errors
+    /// There is none in this process.
+    pub fn find(&self, handle: u64) -> Result<Arc<T>, Failure> {
+        self.check(handle)?;
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.as_ref().and_then(|entries| entries.get(&handle));
+        entry.cloned().ok_or_else(|| self.missing())
+    }
 
-/// Fails for a sandbox of the process that this one is a fork of: its locks may be held by threads that are not here.
-fn check(handle: u64) -> Result<(), Failure> {
-    match handle >> FORK_SHIFT == u64::from(forks()) {
-        true => Ok(()),
-        false if handle == 0 => Err(missing()),
-        false => {
-            let text = "the sandbox is in another process, of which this one is a fork";
-            Err(Failure::new(Status::Forked, text))
+    /// Takes one out.
+    ///
+    /// # Errors
+    /// There is none in this process.
+    pub fn take(&self, handle: u64) -> Result<Arc<T>, Failure> {
+        self.check(handle)?;
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = (entries.as_mut()).and_then(|entries| entries.remove(&handle));
+        entry.ok_or_else(|| self.missing())
+    }
+
+    fn missing(&self) -> Failure {
+        let text = format!("there is no such {}, or it was ended", self.what);
+        Failure::new(self.missing, text)
+    }
+
+    /// Fails for one of the process that this one is a fork of: its locks may be held by threads that are not here.
+    fn check(&self, handle: u64) -> Result<(), Failure> {
+        match handle >> FORK_SHIFT == u64::from(forks()) {
+            true => Ok(()),
+            false if handle == 0 => Err(self.missing()),
+            false => {
+                let what = self.what;
+                let text = format!("the {what} is in another process, of which this one is a fork");
+                Err(Failure::new(Status::Forked, text))
+            }
         }
     }
 }

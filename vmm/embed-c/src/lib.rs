@@ -1,6 +1,6 @@
 //! The C interface of [`hartline_embed`]: `hartline_host.h` describes it, and `build.sh` makes `libhartline.so`.
 //!
-//! A sandbox is a number for its callers, so that one that was ended is noticed. No panic leaves a function. Each
+//! A sandbox, template or clone is a number for its callers, so that one that was ended is noticed. No panic leaves a function. Each
 //! function returns a [`Status`], and [`hartline_last_error`] has a text.
 
 #![warn(
@@ -13,22 +13,33 @@
 )]
 
 mod border;
+mod clones;
 mod failure;
 mod functions;
 mod handles;
 mod options;
+mod runs;
+mod templates;
 
-pub use failure::{Status, hartline_last_errno, hartline_last_error};
+pub use clones::{
+    hartline_clone_end, hartline_clone_run, hartline_clone_start, hartline_clone_warnings,
+};
+pub use failure::{Status, hartline_last_errno, hartline_last_error, hartline_last_message};
 pub use functions::{
     hartline_call, hartline_create, hartline_end, hartline_register, hartline_reset,
     hartline_start, hartline_warnings,
 };
 pub use options::RawOptions;
+pub use runs::{EndCause, RawRun, RawRunEnd};
+pub use templates::{
+    RawBaseline, RawTemplateOptions, hartline_template_free, hartline_template_load,
+};
 
+use hartline_embed::Reset;
 use std::ffi::{CStr, c_char};
 
 /// The number of the interface: a library with another one has other functions or structures.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// `hartline_reset_result` of the header.
 #[repr(C)]
@@ -42,6 +53,17 @@ pub struct RawReset {
     pub tables_changed: u32,
     /// Always 0.
     pub reserved: u32,
+}
+
+impl From<Reset> for RawReset {
+    fn from(reset: Reset) -> Self {
+        Self {
+            pages: reset.pages,
+            time_ns: u64::try_from(reset.time.as_nanos()).unwrap_or(u64::MAX),
+            tables_changed: reset.tables_changed.into(),
+            reserved: 0,
+        }
+    }
 }
 
 /// `hartline_version` of the header.

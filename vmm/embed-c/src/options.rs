@@ -1,9 +1,10 @@
 //! `hartline_options` of the header.
 
-use crate::border::{text, texts};
+use crate::border::{structure, text, texts};
 use crate::failure::Failure;
 use hartline_embed::{Options, Outputs};
 use std::ffi::{OsStr, c_char};
+use std::fs::OpenOptions;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr;
@@ -78,18 +79,8 @@ pub unsafe fn read(raw: *const RawOptions) -> Result<Options, Failure> {
     if raw.is_null() {
         return Ok(Options::default());
     }
-    if !raw.is_aligned() {
-        return Err(Failure::argument("the options: not aligned"));
-    }
-    // SAFETY: the structure begins with its length.
-    let size = unsafe { raw.cast::<usize>().read() };
-    // There is no other version yet.
-    if size != size_of::<RawOptions>() {
-        let text = "the options: size is not that of this library: use HARTLINE_OPTIONS";
-        return Err(Failure::argument(text));
-    }
     // SAFETY: it is the structure of the header, as the caller promises.
-    let raw = unsafe { raw.read() };
+    let raw = unsafe { structure(raw, "the options", "HARTLINE_OPTIONS") }?;
     if raw.flags & !(INTERPRET | TUNE_ALLOCATOR) != 0 || raw.reserved != 0 {
         return Err(Failure::argument("the options: unknown flags"));
     }
@@ -117,7 +108,7 @@ pub unsafe fn read(raw: *const RawOptions) -> Result<Options, Failure> {
     options.outputs = match (raw.output, raw.error) {
         (-1, -1) => Outputs::Discard,
         // SAFETY: the caller keeps its descriptors open during this call.
-        (output, error) => Outputs::Files(unsafe { [descriptor(output)?, descriptor(error)?] }),
+        (output, error) => Outputs::Files(unsafe { [self::output(output)?, self::output(error)?] }),
     };
     Ok(options)
 }
@@ -127,9 +118,28 @@ pub fn limit(ms: u64) -> Option<Duration> {
     (ms != u64::MAX).then(|| Duration::from_millis(ms))
 }
 
+/// The limit of a call or run.
+///
+/// # Errors
+/// It is 0.
+pub fn run_limit(ms: u64) -> Result<Option<Duration>, Failure> {
+    match ms {
+        0 => {
+            let text = "the limit: 0 ms: must be at least 1, or HARTLINE_NO_LIMIT";
+            Err(Failure::argument(text))
+        }
+        _ => Ok(limit(ms)),
+    }
+}
+
+/// A path of the caller, or none. `what` names it.
+///
+/// # Errors
+/// As [`text`], but for NULL.
+///
 /// # Safety
 /// As [`text`], or NULL.
-unsafe fn path(path: *const c_char, what: &str) -> Result<Option<PathBuf>, Failure> {
+pub unsafe fn path(path: *const c_char, what: &str) -> Result<Option<PathBuf>, Failure> {
     if path.is_null() {
         return Ok(None);
     }
@@ -137,21 +147,37 @@ unsafe fn path(path: *const c_char, what: &str) -> Result<Option<PathBuf>, Failu
     Ok(Some(PathBuf::from(unsafe { text(path, what) }?)))
 }
 
-/// A duplicate of a descriptor; -1: one that discards output.
+/// A duplicate of a descriptor for output; -1: one that discards output.
+///
+/// # Errors
+/// It is not an open descriptor, or the host has none left.
 ///
 /// # Safety
 /// The descriptor is the caller's.
-unsafe fn descriptor(number: i32) -> Result<OwnedFd, Failure> {
-    let failed = |error| Failure::argument(format!("output: descriptor {number}: {error}"));
+pub unsafe fn output(number: i32) -> Result<OwnedFd, Failure> {
     if number == -1 {
-        let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+        let null = OpenOptions::new().write(true).open("/dev/null");
+        let failed = |error| Failure::argument(format!("output: /dev/null: {error}"));
         return null.map(Into::into).map_err(failed);
     }
+    // SAFETY: as the caller promises.
+    unsafe { descriptor(number, "output") }
+}
+
+/// A duplicate of a descriptor. `what` names it.
+///
+/// # Errors
+/// It is not an open descriptor, or the host has none left.
+///
+/// # Safety
+/// The descriptor is the caller's.
+pub unsafe fn descriptor(number: i32, what: &str) -> Result<OwnedFd, Failure> {
     if number < 0 {
-        return Err(Failure::argument(format!("output: descriptor {number}")));
+        return Err(Failure::argument(format!("{what}: descriptor {number}")));
     }
     // SAFETY: it is not -1, and stays open during this call, as the caller promises. If it is not open, the
     // duplication fails.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    let failed = |error| Failure::argument(format!("{what}: descriptor {number}: {error}"));
     descriptor.try_clone_to_owned().map_err(failed)
 }

@@ -1,6 +1,8 @@
 //! `hartline_host.h` and the library fit each other: values, structures and functions.
 
-use hartline_host::{RawOptions, RawReset, Status};
+use hartline_host::{
+    EndCause, RawBaseline, RawOptions, RawReset, RawRun, RawRunEnd, RawTemplateOptions, Status,
+};
 use std::ffi::{c_char, c_void};
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -33,7 +35,21 @@ fn values() -> Vec<(String, u64)> {
             "sizeof(struct hartline_reset_result)".into(),
             size_of::<RawReset>() as u64,
         ),
+        (
+            "sizeof(struct hartline_template_options)".into(),
+            size_of::<RawTemplateOptions>() as u64,
+        ),
+        (
+            "sizeof(struct hartline_run)".into(),
+            size_of::<RawRun>() as u64,
+        ),
+        (
+            "sizeof(struct hartline_run_end)".into(),
+            size_of::<RawRunEnd>() as u64,
+        ),
         ("sizeof(hartline_sandbox)".into(), size_of::<u64>() as u64),
+        ("sizeof(hartline_template)".into(), size_of::<u64>() as u64),
+        ("sizeof(hartline_clone)".into(), size_of::<u64>() as u64),
     ];
     let statuses = [
         ("OK", Status::Ok),
@@ -52,10 +68,25 @@ fn values() -> Vec<(String, u64)> {
         ("LOST", Status::Lost),
         ("FORKED", Status::Forked),
         ("BUG", Status::Bug),
+        ("NO_TEMPLATE", Status::NoTemplate),
+        ("NO_CLONE", Status::NoClone),
+        ("STREAMS", Status::Streams),
     ];
     for (name, status) in statuses {
         let value = u64::from((status as i32).unsigned_abs());
         values.push((format!("HARTLINE_{name}"), value));
+    }
+    for (name, value) in [
+        ("BASELINE_AUTO", RawBaseline::Auto as u32),
+        ("BASELINE_OFF", RawBaseline::Off as u32),
+        ("BASELINE_WHOLE", RawBaseline::Whole as u32),
+        ("BASELINE_ONLY", RawBaseline::Only as u32),
+        ("EXITED", EndCause::Exited as u32),
+        ("SIGNALED", EndCause::Signaled as u32),
+        ("TIME_LIMIT", EndCause::TimeLimit as u32),
+        ("FAILED", EndCause::Failed as u32),
+    ] {
+        values.push((format!("HARTLINE_{name}"), value.into()));
     }
     let mut field = |structure: &str, name: &str, offset: usize| {
         values.push((
@@ -71,6 +102,10 @@ fn values() -> Vec<(String, u64)> {
     fields!("options", RawOptions, size arguments argument_count environment environment_count rootfs cache ram
         start_limit_ms output error flags reserved);
     fields!("reset_result", RawReset, pages time_ns tables_changed reserved);
+    fields!("template_options", RawTemplateOptions, size cache start_limit_ms baseline reserved);
+    fields!("run", RawRun, size input input_length output output_room error error_room input_file output_file
+        error_file reserved);
+    fields!("run_end", RawRunEnd, cause code signal reserved output_length error_length output_total error_total reset);
     values
 }
 
@@ -100,6 +135,16 @@ fn prototypes() -> Vec<&'static str> {
     let _: unsafe extern "C" fn(u64, *mut c_char, usize, *mut usize) -> i32 =
         lib::hartline_warnings;
     let _: extern "C" fn(u64) -> i32 = lib::hartline_end;
+    let _: extern "C" fn() -> *const c_char = lib::hartline_last_message;
+    let _: unsafe extern "C" fn(*const c_char, *const RawTemplateOptions, *mut u64) -> i32 =
+        lib::hartline_template_load;
+    let _: extern "C" fn(u64) -> i32 = lib::hartline_template_free;
+    let _: unsafe extern "C" fn(u64, *mut u64) -> i32 = lib::hartline_clone_start;
+    let _: unsafe extern "C" fn(u64, *const RawRun, *mut RawRunEnd, u64) -> i32 =
+        lib::hartline_clone_run;
+    let _: unsafe extern "C" fn(u64, *mut c_char, usize, *mut usize) -> i32 =
+        lib::hartline_clone_warnings;
+    let _: extern "C" fn(u64) -> i32 = lib::hartline_clone_end;
     vec![
         "const char *hartline_version(void)",
         "uint32_t hartline_interface(void)",
@@ -113,6 +158,15 @@ fn prototypes() -> Vec<&'static str> {
         "int32_t hartline_reset(hartline_sandbox sandbox, struct hartline_reset_result *result)",
         "int32_t hartline_warnings(hartline_sandbox sandbox, char *text, size_t room, size_t *length)",
         "int32_t hartline_end(hartline_sandbox sandbox)",
+        "const char *hartline_last_message(void)",
+        "int32_t hartline_template_load(const char *directory, const struct hartline_template_options *options, \
+         hartline_template *loaded)",
+        "int32_t hartline_template_free(hartline_template loaded)",
+        "int32_t hartline_clone_start(hartline_template loaded, hartline_clone *clone)",
+        "int32_t hartline_clone_run(hartline_clone clone, const struct hartline_run *run, struct hartline_run_end *end, \
+         uint64_t limit_ms)",
+        "int32_t hartline_clone_warnings(hartline_clone clone, char *text, size_t room, size_t *length)",
+        "int32_t hartline_clone_end(hartline_clone clone)",
     ]
 }
 
@@ -152,7 +206,9 @@ fn compile(
 fn values_and_structures_are_equal() {
     let mut text =
         "#include \"hartline_host.h\"\n#include <stdio.h>\nint main(void) {\n".to_owned();
-    text += "struct hartline_options options = HARTLINE_OPTIONS;\n";
+    text += "struct hartline_options options = HARTLINE_OPTIONS;\n\
+        struct hartline_template_options how = HARTLINE_TEMPLATE_OPTIONS;\n\
+        struct hartline_run run = HARTLINE_RUN;\n";
     for (expression, _) in values() {
         writeln!(
             text,
@@ -160,7 +216,9 @@ fn values_and_structures_are_equal() {
         )
         .unwrap();
     }
-    text += "return (int)(options.size != sizeof options) + (options.output != -1) + (options.error != -1);\n}\n";
+    text += "return (int)(options.size != sizeof options) + (options.output != -1) + (options.error != -1) +\n\
+        (int)(how.size != sizeof how) + (int)(run.size != sizeof run) + (run.input_file != -1) +\n\
+        (run.output_file != -1) + (run.error_file != -1);\n}\n";
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "cc", &["-std=c11"], "values.c", &text);
     let output = Command::new(program).output().unwrap();
@@ -201,7 +259,9 @@ fn the_header_is_cplusplus_too() {
     let directory = tempfile::tempdir().unwrap();
     let text = "#include \"hartline_host.h\"\nint main() {\n\
         struct hartline_options options = HARTLINE_OPTIONS;\n\
-        return static_cast<int>(options.size - sizeof options);\n}\n";
+        struct hartline_template_options how = HARTLINE_TEMPLATE_OPTIONS;\n\
+        struct hartline_run run = HARTLINE_RUN;\n\
+        return static_cast<int>(options.size + how.size + run.size);\n}\n";
     compile(
         directory.path(),
         "c++",

@@ -1,8 +1,8 @@
 //! A program in a VM of this process.
 
-use crate::forks::forks;
 use crate::images::{Report, RunningImages};
 use crate::program::Program;
+use crate::vm::{FORKED, Vm, Warnings};
 use crate::{CallError, Error, Exports, LoadError, Reset, ResetError};
 use hartline_abi::image::variant;
 use hartline_vmm::boot::Arguments;
@@ -13,14 +13,10 @@ use hartline_vmm::machine::{self, Blank, Outcome, Settings};
 use hartline_vmm::platform::Kvm;
 use hartline_vmm::tree::TreeImage;
 use std::io;
-use std::mem;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Most warnings that are kept.
-const MAX_WARNINGS: usize = 16;
 
 /// Why a sandbox did not start. Also the union of all errors here.
 #[derive(Debug, thiserror::Error)]
@@ -50,29 +46,8 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Sandbox {
     exports: Exports,
-    vm: Mutex<Option<exports::Sandbox>>,
-    images: Option<Arc<RunningImages>>,
+    vm: Vm,
     warnings: Arc<Warnings>,
-    forks: u32,
-}
-
-/// Files that could not be translated.
-#[derive(Debug, Default)]
-struct Warnings(Mutex<Vec<String>>);
-
-impl Warnings {
-    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Report for Warnings {
-    fn is_interpreted(&self, message: &str) {
-        let mut all = self.lock();
-        if all.len() < MAX_WARNINGS {
-            all.push(message.to_owned());
-        }
-    }
 }
 
 /// What the thread of the VM needs.
@@ -119,7 +94,6 @@ impl Sandbox {
     /// # Errors
     /// [`StartError`].
     pub fn start_with(program: &Program, exports: Exports) -> Result<Self, StartError> {
-        let forks = forks();
         let warnings = Arc::<Warnings>::default();
         let images = program.translation.as_ref().map(|translation| {
             let report = Arc::clone(&warnings) as Arc<dyn Report>;
@@ -142,16 +116,10 @@ impl Sandbox {
         };
         let limit = program.options.start_limit;
         let run = move |exports| machine.run(exports);
-        let vm = exports::Sandbox::start_with(exports.clone(), limit, run);
-        if vm.is_err() {
-            images.iter().for_each(|images| images.finish());
-        }
         Ok(Self {
+            vm: Vm::start(exports.clone(), limit, images, run)?,
             exports,
-            vm: Mutex::new(Some(vm?)),
-            images,
             warnings,
-            forks,
         })
     }
 
@@ -166,7 +134,7 @@ impl Sandbox {
         input: &[u8],
         limit: Option<Duration>,
     ) -> Result<Vec<u8>, CallError> {
-        match self.is_here() {
+        match self.vm.is_here() {
             true => self.exports.call(name, input, limit),
             false => Err(CallError::Ended(FORKED.into())),
         }
@@ -177,7 +145,7 @@ impl Sandbox {
     /// # Errors
     /// [`ResetError`].
     pub fn reset(&self) -> Result<Reset, ResetError> {
-        match self.is_here() {
+        match self.vm.is_here() {
             true => self.exports.reset(),
             false => Err(ResetError::Ended(FORKED.into())),
         }
@@ -189,7 +157,7 @@ impl Sandbox {
         name: &str,
         function: impl Fn(&[u8]) -> Result<Vec<u8>, i32> + Send + Sync + 'static,
     ) {
-        if self.is_here() {
+        if self.vm.is_here() {
             self.exports.register(name, function);
         }
     }
@@ -198,42 +166,12 @@ impl Sandbox {
     /// all code is translated, or will be.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.lock().clone()
+        self.warnings.all()
     }
 
     /// Ends the VM. Calls and resets fail from now on, also those that other threads have begun. In a function that
     /// the program calls, the VM ends after the function.
     pub fn end(&self) {
-        if !self.is_here() {
-            return;
-        }
-        let vm = self
-            .vm
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut vm) = vm {
-            // Callers have been told how it ended.
-            let _ = vm.end();
-            self.images.iter().for_each(|images| images.finish());
-        }
-    }
-
-    /// Whether this process has started the VM.
-    fn is_here(&self) -> bool {
-        self.forks == forks()
-    }
-}
-
-/// The end of a VM in a child.
-const FORKED: &str = "its VM is in another process, of which this one is a fork";
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        match self.is_here() {
-            true => self.end(),
-            // Its threads are not there, and its locks may be held by them.
-            false => mem::forget(mem::replace(&mut self.vm, Mutex::new(None))),
-        }
+        self.vm.end();
     }
 }

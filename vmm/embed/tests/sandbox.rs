@@ -1,9 +1,11 @@
 //! Sandboxes in this process, with a C program that exports functions.
 
+mod common;
+
+use common::has_kvm;
 use hartline_embed::{
     CallError, Exports, LoadError, Options, Outputs, Program, ResetError, Sandbox, StartError,
 };
-use hartline_vmm::platform::Kvm;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,21 +15,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
-
-/// Whether there is KVM. If not, the test is skipped.
-fn has_kvm() -> bool {
-    match Kvm::open(Path::new(Kvm::DEVICE)) {
-        Ok(_) => true,
-        Err(error) => {
-            assert!(
-                std::env::var_os("HARTLINE_REQUIRE_KVM").is_none(),
-                "{error}"
-            );
-            eprintln!("skipped: {:?}: {error}", thread::current().name());
-            false
-        }
-    }
-}
 
 fn program(directory: &TempDir) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

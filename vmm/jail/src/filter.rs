@@ -77,7 +77,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Role(Role::Vmm),
         Self::Role(Role::VmmWithVolumes),
         Self::Role(Role::Worker),
@@ -87,6 +87,7 @@ impl Kind {
         Self::Thread(Thread::Volumes),
         Self::Thread(Thread::Network),
         Self::Thread(Thread::Spawn),
+        Self::Thread(Thread::ResetVcpu),
     ];
 
     /// The kind's name in the policy.
@@ -99,6 +100,7 @@ impl Kind {
             Self::Thread(Thread::Volumes) => "volumes",
             Self::Thread(Thread::Network) => "network",
             Self::Thread(Thread::Spawn) => "spawn",
+            Self::Thread(Thread::ResetVcpu) => "reset_vcpu",
         }
     }
 

@@ -14,7 +14,7 @@ const POLICY: &str = include_str!("policy.json");
 
 /// The kinds of threads, in the order of their numbers in the kernel's `SIGSYS` information
 /// (`SECCOMP_RET_DATA`), which begin with 1.
-pub const KINDS: [&str; 9] = [
+pub const KINDS: [&str; 10] = [
     "vmm",
     WITH_VOLUMES,
     "worker",
@@ -24,7 +24,10 @@ pub const KINDS: [&str; 9] = [
     "volumes",
     "network",
     "spawn",
+    RESET_VCPU,
 ];
+/// The kind of a vCPU thread that also resets its VM.
+const RESET_VCPU: &str = "reset_vcpu";
 /// The kind whose threads may make the calls of the kinds `vmm` and `volumes`.
 const WITH_VOLUMES: &str = "vmm_with_volumes";
 /// Name of the filter of the calls that end the process at once.
@@ -80,11 +83,21 @@ impl Policy {
     /// All rules of a kind.
     fn rules(&self, kind: &str) -> Vec<Rule> {
         let parts = match kind {
-            WITH_VOLUMES => vec!["vmm", "volumes"],
+            WITH_VOLUMES => vec!["vmm", RESET_VCPU, "volumes"],
+            // A thread can only have fewer calls than its process.
+            "vmm" => vec!["vmm", RESET_VCPU],
+            RESET_VCPU => vec!["vcpu", RESET_VCPU],
             kind => vec![kind],
         };
         let own = parts.iter().filter_map(|kind| self.kinds.get(*kind));
-        self.common.iter().chain(own.flatten()).cloned().collect()
+        let rules: Vec<_> = self.common.iter().chain(own.flatten()).collect();
+        // A call that is allowed with all arguments must have no rule with conditions: those would count alone.
+        let is_free = |call: &str| {
+            let mut rules = rules.iter().filter(|rule| rule.syscall == call);
+            rules.any(|rule| rule.args.is_none())
+        };
+        let counts = |rule: &&&Rule| rule.args.is_none() || !is_free(&rule.syscall);
+        rules.iter().filter(counts).copied().cloned().collect()
     }
 
     /// The refused calls of a kind.

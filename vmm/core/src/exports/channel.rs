@@ -5,6 +5,7 @@ use super::Pages;
 use crate::platform;
 use hartline_abi::boot;
 use hartline_abi::exports::{self, MAX_DATA, state};
+use hartline_abi::report::ExitReport;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,7 @@ const GENERATION: u64 = CHANNEL + offset_of!(exports::Channel, generation) as u6
 const NAME_LENGTH: u64 = CHANNEL + offset_of!(exports::Channel, name_length) as u64;
 const LENGTH: u64 = CHANNEL + offset_of!(exports::Channel, length) as u64;
 const STATUS: u64 = CHANNEL + offset_of!(exports::Channel, status) as u64;
+const REPORT_KIND: u64 = (offset_of!(boot::Shared, report) + offset_of!(ExitReport, kind)) as u64;
 const DATA: u64 = CHANNEL + offset_of!(exports::Channel, data) as u64;
 
 /// The host's side.
@@ -80,6 +82,12 @@ impl Channel {
         let mut output = vec![0; length];
         self.0.read(DATA, &mut output)?;
         Ok((status, output))
+    }
+
+    /// Whether the guest has written its last report.
+    pub fn has_report(&self) -> bool {
+        let kind = self.0.read_value::<u32>(REPORT_KIND);
+        kind.is_ok_and(|kind| kind != 0)
     }
 
     /// Sets the number of the VM's state.

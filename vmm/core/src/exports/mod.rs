@@ -2,9 +2,12 @@
 //! ([`hartline_abi::exports`], docs/sandbox.md).
 //!
 //! The program waits for calls with the functions of `hartline.h`. When it does so for the first time,
-//! the VM's state becomes the template, to which the VM can be [reset](Exports::reset) as often as needed.
+//! the VM's state becomes the template, to which the VM can be [reset](Exports::reset) as often as needed. The
+//! template of a server, which need not know of calls, is taken on [request](Exports::request_template). That of a VM
+//! that continues a snapshot for many [runs](Exports::of_runs) is taken before any task of the guest runs.
 
 mod channel;
+mod runs;
 mod sandbox;
 mod state;
 mod tables;
@@ -12,6 +15,7 @@ mod template;
 mod vcpu;
 mod writer;
 
+pub use runs::Streams;
 pub use sandbox::{Sandbox, StartError};
 pub use state::{CallError, Function, ResetError};
 use template::Template;
@@ -21,7 +25,9 @@ pub(crate) use vcpu::{Parts, VcpuSide};
 use crate::control::Control;
 use crate::interrupts::{Interrupt, Reach};
 use crate::platform::{self, Mapping};
+use crate::snapshot::Checkpoint;
 pub(crate) use channel::Channel;
+use hartline_abi::checkpoint::trigger;
 use hartline_abi::exports::{EXPORTS_DEVICE, MAX_DATA, MAX_NAME};
 use state::{Phase, Shared};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,8 +41,32 @@ const POLLING: Duration = Duration::from_micros(200);
 #[derive(Debug, Clone, Default)]
 pub struct Exports(Arc<Inner>);
 
+/// When the template is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum TemplateAt {
+    /// When the program waits for its first call.
+    #[default]
+    Call,
+    /// After a request, when the program waits for connections or events of files, and nothing else can run.
+    Request,
+    /// When a VM that continues a snapshot is ready to go on.
+    Restored,
+}
+
+impl TemplateAt {
+    /// The value of [`hartline_abi::boot::BootInfo::checkpoint`].
+    pub fn trigger(self) -> u32 {
+        match self {
+            Self::Call => trigger::CALL,
+            Self::Request => trigger::IDLE,
+            Self::Restored => trigger::RESTORED,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
+    at: TemplateAt,
     shared: Shared,
     /// Held for a whole call or reset.
     turn: Mutex<()>,
@@ -48,6 +78,7 @@ struct Connected {
     channel: Channel,
     interrupt: Interrupt,
     control: Arc<Control>,
+    checkpoint: Checkpoint,
 }
 
 impl Exports {
@@ -55,6 +86,52 @@ impl Exports {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// For a VM that does not run yet, and whose template is taken on [request](Self::request_template).
+    #[must_use]
+    pub fn of_server() -> Self {
+        Self(Arc::new(Inner {
+            at: TemplateAt::Request,
+            ..Inner::default()
+        }))
+    }
+
+    /// When the template is taken.
+    pub(crate) fn template_at(&self) -> TemplateAt {
+        self.0.at
+    }
+
+    /// Requests the template of a [server](Self::of_server), also before its VM runs. It is taken when the program
+    /// waits for connections or events of files, and nothing else can run.
+    pub fn request_template(&self) {
+        if let Some(connected) = self.0.shared.request_template() {
+            connected.checkpoint.request();
+        }
+    }
+
+    /// Waits until `is_done`, which is asked after each [`wake`](Self::wake) and change of the VM.
+    ///
+    /// # Errors
+    /// [`CallError::Late`] after `deadline`; [`CallError::Ended`].
+    pub fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        is_done: &dyn Fn() -> bool,
+    ) -> Result<(), CallError> {
+        self.0.shared.wait_until(deadline, is_done)
+    }
+
+    /// Whether the program says that it has ended. Its VM may still deliver what it has sent.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        let connected = self.0.shared.connected();
+        connected.is_some_and(|connected| connected.channel.has_report())
+    }
+
+    /// Makes [`wait_until`](Self::wait_until) look again.
+    pub fn wake(&self) {
+        self.0.shared.wake();
     }
 
     /// Gives the program a function of this process, in place of an earlier one with this name. It gets the
@@ -194,6 +271,7 @@ impl Exports {
             channel: Channel::new(Arc::clone(&reach.shared))?,
             interrupt: Interrupt::new(reach, EXPORTS_DEVICE, None),
             control: Arc::clone(&reach.control),
+            checkpoint: Checkpoint::new(reach),
         };
         self.0.shared.connect(Arc::new(connected));
         Ok(())

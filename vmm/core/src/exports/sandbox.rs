@@ -52,17 +52,7 @@ impl Sandbox {
         limit: Option<Duration>,
         run: impl FnOnce(Exports) -> Result<Outcome, machine::Error> + Send + 'static,
     ) -> Result<Self, StartError> {
-        let given = exports.clone();
-        let run = move || {
-            // Also if the VM does not start.
-            let _over = Over::new(&given);
-            run(given.clone())
-        };
-        let thread = thread::Builder::new().name("sandbox".into()).spawn(run);
-        let mut sandbox = Self {
-            exports,
-            thread: Some(thread.map_err(StartError::Thread)?),
-        };
+        let mut sandbox = Self::begin(exports, run)?;
         match sandbox.exports.wait_until_ready(limit) {
             Ok(()) => Ok(sandbox),
             Err(error) => {
@@ -70,6 +60,27 @@ impl Sandbox {
                 Err(error.into())
             }
         }
+    }
+
+    /// As [`start_with`](Self::start_with), and does not wait.
+    ///
+    /// # Errors
+    /// [`StartError::Thread`].
+    pub fn begin(
+        exports: Exports,
+        run: impl FnOnce(Exports) -> Result<Outcome, machine::Error> + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let given = exports.clone();
+        let run = move || {
+            // Also if the VM does not start.
+            let _over = Over::new(&given);
+            run(given.clone())
+        };
+        let thread = thread::Builder::new().name("sandbox".into()).spawn(run);
+        Ok(Self {
+            exports,
+            thread: Some(thread.map_err(StartError::Thread)?),
+        })
     }
 
     /// Its calls.

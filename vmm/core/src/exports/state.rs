@@ -1,8 +1,10 @@
 //! What callers and the vCPU's thread tell each other.
 
+use super::runs::Streams;
 use super::vcpu::Reset;
 use super::{Connected, POLLING};
 use crate::platform;
+use crate::run::End;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,6 +79,8 @@ pub(super) enum Phase {
     Starting,
     /// Calls are possible.
     Ready,
+    /// A run has begun.
+    Running,
     /// A call failed.
     Poisoned,
     /// The guest has ended. The vCPU's thread waits for a reset.
@@ -96,8 +100,16 @@ struct State {
     serving: Option<ThreadId>,
     /// How the guest ended.
     end: String,
+    /// The streams of a run that has begun, until the vCPU's thread takes them.
+    run: Option<Streams>,
+    /// The guest of the run has ended. Its output may not be written yet.
+    is_run_over: bool,
+    /// How the last run ended.
+    run_end: Option<End>,
     /// The result of the last reset.
     reset: Option<Result<Reset, ResetError>>,
+    /// The template was requested.
+    is_template_wanted: bool,
     capture_due: bool,
     compares: bool,
     /// The owner wants the VM to end.
@@ -175,14 +187,23 @@ impl Shared {
     }
 
     pub fn connect(&self, connected: Arc<Connected>) {
-        let control = Arc::clone(&connected.control);
-        let is_closed = self.change(|state| {
-            state.connected = Some(connected);
-            state.is_closed
+        let (is_closed, is_template_wanted) = self.change(|state| {
+            state.connected = Some(Arc::clone(&connected));
+            (state.is_closed, state.is_template_wanted)
         });
         if is_closed {
-            control.request_reset();
+            connected.control.request_reset();
         }
+        if is_template_wanted {
+            connected.checkpoint.request();
+        }
+    }
+
+    /// Notes that the template was requested. Result: the VM's side, if there is one, which has not been told.
+    pub fn request_template(&self) -> Option<Arc<Connected>> {
+        let mut state = self.lock();
+        state.is_template_wanted = true;
+        state.connected.as_ref().map(Arc::clone)
     }
 
     pub fn connected(&self) -> Option<Arc<Connected>> {
@@ -209,7 +230,7 @@ impl Shared {
         loop {
             match state.phase {
                 Phase::Ready => return Ok(()),
-                Phase::Poisoned => return Err(CallError::Poisoned),
+                Phase::Poisoned | Phase::Running => return Err(CallError::Poisoned),
                 Phase::Ended | Phase::Over => return Err(CallError::Ended(state.end.clone())),
                 Phase::Starting | Phase::Resetting => {}
             }
@@ -238,9 +259,27 @@ impl Shared {
         });
     }
 
-    /// Waits until `is_done`, which is asked after each change.
+    /// Waits until `is_done`, which is asked after each change, while calls are possible.
     pub fn sleep_until(
         &self,
+        deadline: Option<Instant>,
+        is_done: &dyn Fn() -> bool,
+    ) -> Result<(), CallError> {
+        self.wait_while(&[Phase::Ready], deadline, is_done)
+    }
+
+    /// Waits until `is_done`, which is asked after each change, while the VM runs.
+    pub fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        is_done: &dyn Fn() -> bool,
+    ) -> Result<(), CallError> {
+        self.wait_while(&[Phase::Starting, Phase::Ready], deadline, is_done)
+    }
+
+    fn wait_while(
+        &self,
+        phases: &[Phase],
         deadline: Option<Instant>,
         is_done: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
@@ -249,7 +288,68 @@ impl Shared {
             if is_done() {
                 return Ok(());
             }
-            if state.phase != Phase::Ready {
+            if !phases.contains(&state.phase) {
+                return Err(CallError::Ended(state.end.clone()));
+            }
+            let (next, is_in_time) = self.wait(state, deadline);
+            state = next;
+            if !is_in_time {
+                return Err(CallError::Late);
+            }
+        }
+    }
+
+    /// Gives the vCPU's thread the streams of a run.
+    pub fn begin_run(&self, streams: Streams) -> Result<(), CallError> {
+        self.change(|state| match state.phase {
+            Phase::Ready => {
+                state.phase = Phase::Running;
+                (state.run, state.run_end) = (Some(streams), None);
+                state.is_run_over = false;
+                Ok(())
+            }
+            Phase::Ended | Phase::Over => Err(CallError::Ended(state.end.clone())),
+            _ => Err(CallError::Poisoned),
+        })
+    }
+
+    /// The vCPU's thread waits for a run, or until `is_over`, which is asked at intervals. Result: its streams; `None`: the
+    /// VM ends or must be reset.
+    pub fn wait_for_run(&self, is_over: &dyn Fn() -> bool) -> Option<Streams> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed || is_over() || state.phase == Phase::Resetting {
+                return None;
+            }
+            if let Some(streams) = state.run.take() {
+                return Some(streams);
+            }
+            state = self.wait(state, Instant::now().checked_add(LOOK)).0;
+        }
+    }
+
+    /// Notes that the guest of a run has ended.
+    pub fn note_run_over(&self) {
+        self.lock().is_run_over = true;
+    }
+
+    pub fn is_run_over(&self) -> bool {
+        self.lock().is_run_over
+    }
+
+    /// Sets how a run ended.
+    pub fn end_run(&self, end: End) {
+        self.change(|state| state.run_end = Some(end));
+    }
+
+    /// Waits for the end of a run.
+    pub fn await_end(&self, deadline: Option<Instant>) -> Result<End, CallError> {
+        let mut state = self.lock();
+        loop {
+            if let Some(end) = state.run_end.take() {
+                return Ok(end);
+            }
+            if state.phase != Phase::Running {
                 return Err(CallError::Ended(state.end.clone()));
             }
             let (next, is_in_time) = self.wait(state, deadline);
@@ -267,9 +367,14 @@ impl Shared {
             match state.phase {
                 Phase::Starting => return Err(ResetError::NotReady),
                 Phase::Over => return Err(ResetError::Ended(state.end.clone())),
-                Phase::Ready | Phase::Poisoned | Phase::Ended | Phase::Resetting => {}
+                Phase::Ready
+                | Phase::Running
+                | Phase::Poisoned
+                | Phase::Ended
+                | Phase::Resetting => {}
             }
             state.phase = Phase::Resetting;
+            (state.run, state.run_end) = (None, None);
             (state.reset, state.compares) = (None, compares);
             let connected = state.connected.as_ref().map(Arc::clone);
             connected.ok_or(ResetError::NotReady)

@@ -1,23 +1,21 @@
 //! The state of a VM at its first wait for a call, and the way back to it.
 //!
 //! RAM and the shared pages become private mappings of files in memory that have their contents at the
-//! template. The pages that this process has a copy of since then are those that were ever written. They are
+//! template. RAM that shows the memory of a snapshot, as that of other VMs does, stays as it is, and only what was written
+//! before the template is copied. The pages that this process has a copy of since then are those that were ever written. They are
 //! copied back; the others show the file, and cannot differ.
 
 use super::tables::Tables;
 use super::writer::MOST;
 use crate::devices::{Devices, SavedDevices};
-use crate::platform::{self, Mapping, Pagemap, VcpuState};
+use crate::platform::{self, Contents, Mapping, Pagemap, VcpuState};
 use hartline_abi::boot;
 use hartline_abi::hart::offset;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::ffi::CStr;
-use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 /// RAM is copied in blocks of this length, bytes.
 const BLOCK: usize = 2 << 20;
@@ -28,6 +26,10 @@ const FIRST_HART: u64 = offset_of!(boot::Shared, harts) as u64;
 /// page faults, but the VM takes no more memory than at first.
 const MOST_COPIED: u64 = 4096;
 
+/// Most pages that were written before a template of memory that stays shared: each reset copies them back too, since
+/// only the file tells them from others.
+const MOST_CHANGED: u64 = 512;
+
 /// Memory of the VM, and its contents at the template.
 #[derive(Debug)]
 struct Copied {
@@ -36,6 +38,8 @@ struct Copied {
     before: Mapping,
     /// Ranges of whole blocks that are not zero.
     used: Vec<Range<u64>>,
+    /// Pages that differ from the file that the memory shows.
+    changed: Vec<Range<u64>>,
 }
 
 /// The state of a VM.
@@ -71,48 +75,57 @@ pub(super) struct Restored {
 }
 
 impl Copied {
-    /// Takes the contents of `memory`, which becomes a private mapping of them. Nothing changes the memory
-    /// meanwhile.
+    /// Takes the contents of `memory`, which becomes a private mapping of them, or stays one of what it began with.
+    /// Nothing changes the memory meanwhile.
     fn of(
         (what, name): (&'static str, &CStr),
         memory: &Mapping,
         pagemap: &Pagemap,
     ) -> Result<Self, platform::Error> {
-        let failed = |source| platform::Error::Memory {
-            what,
-            length: memory.length(),
-            source,
-        };
+        if let Some(contents) = memory.contents() {
+            let changed = pagemap.written(memory)?;
+            if pages(&changed) <= MOST_CHANGED {
+                return Self::beside(what, memory, contents, changed);
+            }
+        }
         let touched = match memory.is_overlaid() {
             // Pages that were never touched may have contents too.
             true => std::iter::once(0..memory.length()).collect(),
             false => pagemap.written(memory)?,
         };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create(name, flags).map_err(|error| failed(error.into()))?;
-        let file = File::from(file);
-        ftruncate(&file, memory.length()).map_err(|error| failed(error.into()))?;
-        let used = copy(memory, &touched, &file, failed)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(|error| failed(error.into()))?;
-        let mut end = 0;
-        for range in &used {
-            if end < range.start {
-                memory.replace(what, end..range.start)?;
-            }
-            memory.overlay(
-                what,
-                range.start,
-                (&file, range.start),
-                range.end - range.start,
-            )?;
-            end = range.end;
+        let contents = Contents::of((what, name), memory, &touched)?;
+        contents.show_in(memory)?;
+        Ok(Self {
+            what,
+            before: contents.mapping()?,
+            used: contents.used().to_vec(),
+            changed: Vec::new(),
+        })
+    }
+
+    /// Takes the contents of memory that began with `contents`, and of which `changed` was written since.
+    fn beside(
+        what: &'static str,
+        memory: &Mapping,
+        contents: &Contents,
+        changed: Vec<Range<u64>>,
+    ) -> Result<Self, platform::Error> {
+        let before = Mapping::anonymous(what, memory.length())?;
+        contents.show_in(&before)?;
+        for range in &changed {
+            before.copy_from(memory, range.start, range.end - range.start)?;
         }
-        if end < memory.length() {
-            memory.replace(what, end..memory.length())?;
-        }
-        let before = Mapping::file(what, &file, memory.length())?;
-        Ok(Self { what, before, used })
+        let whole = |range: &Range<u64>| {
+            range.start / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE
+                ..range.end.next_multiple_of(HUGE_PAGE_SIZE)
+        };
+        let used = contents.used().iter().cloned();
+        Ok(Self {
+            what,
+            before,
+            used: union(used.chain(changed.iter().map(whole)).collect()),
+            changed,
+        })
     }
 
     /// Restores the pages that were written. Result: their number, and whether all of them were dropped.
@@ -121,12 +134,12 @@ impl Copied {
         memory: &Mapping,
         written: &[Range<u64>],
     ) -> Result<(u64, bool), platform::Error> {
-        let pages = written
-            .iter()
-            .map(|range| (range.end - range.start) / PAGE_SIZE);
-        let pages: u64 = pages.sum();
+        let pages = pages(written);
         if pages > MOST_COPIED {
             memory.drop_written(self.what)?;
+            for range in &self.changed {
+                memory.copy_from(&self.before, range.start, range.end - range.start)?;
+            }
             return Ok((pages, true));
         }
         for (part, is_used) in written.iter().flat_map(|range| self.parts(range)) {
@@ -196,44 +209,28 @@ impl Copied {
     }
 }
 
-/// Copies the touched blocks of memory that are not zero to the same offsets of a file. Result: their ranges,
-/// adjacent ones together.
-fn copy(
-    memory: &Mapping,
-    touched: &[Range<u64>],
-    file: &File,
-    failed: impl Fn(io::Error) -> platform::Error,
-) -> Result<Vec<Range<u64>>, platform::Error> {
-    let mut used: Vec<Range<u64>> = Vec::new();
-    let mut block = vec![0; BLOCK];
-    for start in (0..memory.length()).step_by(BLOCK) {
-        let after = touched.partition_point(|range| range.end <= start);
-        let is_touched = |range: &Range<u64>| range.start < start + HUGE_PAGE_SIZE;
-        if !touched.get(after).is_some_and(is_touched) {
-            continue;
-        }
-        memory.read(start, &mut block)?;
-        let mut any = false;
-        for (page, number) in block.chunks(4096).zip(0u64..) {
-            if page.iter().any(|&byte| byte != 0) {
-                any = true;
-                let at = start + number * PAGE_SIZE;
-                file.write_all_at(page, at).map_err(&failed)?;
-            }
-        }
-        let end = start + HUGE_PAGE_SIZE;
-        match used.last_mut() {
-            _ if !any => {}
-            Some(last) if last.end == start => last.end = end,
-            _ => used.push(start..end),
+/// The number of pages in ranges.
+fn pages(ranges: &[Range<u64>]) -> u64 {
+    let each = ranges.iter().map(|range| range.end - range.start);
+    each.sum::<u64>() / PAGE_SIZE
+}
+
+/// The union of ranges, in ascending order, adjacent ones together.
+fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
         }
     }
-    Ok(used)
+    all
 }
 
 impl Template {
     /// Takes the state of a VM whose vCPU does not run and whose devices have no requests in progress.
-    /// The vCPU uses the boot page table.
+    /// The vCPU uses the boot page table. The devices may have stopped then: the caller restores them.
     ///
     /// # Errors
     /// The host has no memory, or cannot tell which pages are written.
@@ -315,6 +312,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     const MIB: u64 = 1 << 20;
 
@@ -362,6 +360,71 @@ mod tests {
             assert!(!copied.restore(&memory, &written).unwrap().1);
             assert_eq!(differs(), None);
         }
+    }
+
+    #[test]
+    fn memory_of_a_snapshot_stays_shared() {
+        let ram = Mapping::anonymous("test", 64 * MIB).unwrap();
+        ram.write(2 * MIB, &[7; 3 << 20]).unwrap();
+        let touched = 2 * MIB..5 * MIB;
+        let contents = Arc::new(
+            Contents::of(("test", c"test"), &ram, std::slice::from_ref(&touched)).unwrap(),
+        );
+        let shorter = Mapping::anonymous("test", 32 * MIB).unwrap();
+        assert!(shorter.begin_with(&contents).is_err());
+        let pagemap = Pagemap::open().unwrap();
+        let places = [0, 3 * MIB, 4 * MIB, 30 * MIB, 50 * MIB];
+        let vms: Vec<_> = (1..=2)
+            .map(|number| {
+                let memory = Mapping::anonymous("test", 64 * MIB).unwrap();
+                memory.begin_with(&contents).unwrap();
+                memory.write(4 * MIB, &[10 + number]).unwrap();
+                memory.write(30 * MIB, &[20 + number]).unwrap();
+                let copied = Copied::of(("test", c"test"), &memory, &pagemap).unwrap();
+                assert!(!copied.changed.is_empty());
+                (memory, copied, number)
+            })
+            .collect();
+        for (memory, copied, number) in &vms {
+            let private = pagemap.written(memory).unwrap();
+            assert_eq!(
+                private,
+                [4 * MIB..4 * MIB + PAGE_SIZE, 30 * MIB..30 * MIB + PAGE_SIZE]
+            );
+            assert_eq!(copied.used, [2 * MIB..6 * MIB, 30 * MIB..32 * MIB]);
+            let before = [0, 7, 10 + number, 20 + number, 0];
+            for pages in [1, 5000] {
+                for place in places {
+                    memory.write(place, &[99; 2]).unwrap();
+                }
+                for page in 0..pages {
+                    memory.write(32 * MIB + page * PAGE_SIZE, &[1]).unwrap();
+                }
+                let written = pagemap.written(memory).unwrap();
+                let differs = |written: &[Range<u64>]| {
+                    copied.difference(memory, written, [u64::MAX; 2]).unwrap()
+                };
+                assert!(differs(&written).is_some());
+                let (_, dropped) = copied.restore(memory, &written).unwrap();
+                assert_eq!(dropped, pages == 5000);
+                assert_eq!(places.map(|at| byte(memory, at)), before);
+                assert_eq!(differs(&written), None);
+            }
+        }
+        assert_eq!(byte(&ram, 4 * MIB), 7);
+        // Too many pages have changed: it gets contents of its own.
+        let memory = Mapping::anonymous("test", 64 * MIB).unwrap();
+        memory.begin_with(&contents).unwrap();
+        for page in 0..=MOST_CHANGED {
+            memory.write(3 * MIB + page * PAGE_SIZE, &[9]).unwrap();
+        }
+        let copied = Copied::of(("test", c"test"), &memory, &pagemap).unwrap();
+        assert!(copied.changed.is_empty());
+        assert_eq!(pagemap.written(&memory).unwrap(), [] as [Range<u64>; 0]);
+        assert_eq!(
+            [2 * MIB, 3 * MIB, 6 * MIB].map(|at| byte(&memory, at)),
+            [7, 9, 0]
+        );
     }
 
     #[test]

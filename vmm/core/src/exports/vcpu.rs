@@ -1,11 +1,12 @@
 //! The vCPU's side: it takes the template, and resets the VM.
 
+use super::runs::Streams;
 use super::state::{Phase, ResetError};
 use super::template::TableChange;
 use super::writer::Writer;
 use super::{Exports, Template};
 use crate::calls::Calls;
-use crate::control::{Control, Stop};
+use crate::control::{Control, Status, Stop};
 use crate::devices::Devices;
 use crate::kick;
 use crate::platform::{self, Mapping, Vcpu};
@@ -15,6 +16,7 @@ use hartline_abi::call::HostCall;
 use hartline_abi::checkpoint::SEED;
 use hartline_abi::hart::Pending;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -59,7 +61,18 @@ pub(crate) struct VcpuSide {
     has_shadows: bool,
     /// Changes them.
     writer: Option<Writer>,
+    /// The number of the time since the last reset. It begins at any multiple of 4, so that two VMs have different
+    /// ones.
     generation: u64,
+}
+
+/// A random number, or 0 if the host has none.
+fn random() -> u64 {
+    let mut bytes = [0; size_of::<u64>()];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(_) => u64::from_le_bytes(bytes),
+        Err(_) => 0,
+    }
 }
 
 impl VcpuSide {
@@ -70,7 +83,7 @@ impl VcpuSide {
             template: None,
             has_shadows: false,
             writer: None,
-            generation: 0,
+            generation: random() << 2,
         }
     }
 
@@ -98,6 +111,14 @@ impl VcpuSide {
             false => Ok(None),
             true => Writer::new(ram, |memory| images.add_writer_slot(memory)),
         });
+        let template = template.and_then(|template| {
+            let restored = parts.devices.restore(template.devices());
+            restored.map_err(|error| platform::Error::Request {
+                request: "devices of a template",
+                source: io::Error::other(error),
+            })?;
+            Ok(template)
+        });
         match template.and_then(|template| Ok((template, writer?))) {
             Ok((template, writer)) => {
                 (self.template, self.writer) = (Some(template), writer);
@@ -112,7 +133,34 @@ impl VcpuSide {
         // The time that this thread reads next may have been overwritten.
         parts.control.look();
         self.exports.0.shared.set_phase(Phase::Ready);
+        self.hold(parts);
         Ok(())
+    }
+
+    /// Waits until a run begins, if the VM is one for runs.
+    fn hold(&self, parts: Parts<'_>) {
+        if !self.exports.holds() {
+            return;
+        }
+        let is_over = || parts.control.is_over();
+        if let Some(streams) = self.exports.0.shared.wait_for_run(&is_over) {
+            give(streams, parts);
+        }
+    }
+
+    /// The guest of a VM for runs has ended: writes the rest of its output, and closes its streams. Result: how the VM
+    /// ends if it does not go on.
+    fn end_run(&self, end: End, parts: Parts<'_>) -> End {
+        self.exports.0.shared.note_run_over();
+        let gives_up = || parts.control.is_over() || parts.control.is_resetting();
+        // A guest that has broken its queues ends with this error.
+        let end = match parts.devices.console().flush(&gives_up) {
+            Ok(()) => end,
+            Err(broken) => End::Stopped(Stop::Device(broken)),
+        };
+        take_back(parts);
+        self.exports.0.shared.end_run(end);
+        End::Stopped(Stop::Closed)
     }
 
     /// The guest has ended. Waits for a reset, and makes it. Result: `None` if the guest runs again; otherwise how
@@ -122,11 +170,16 @@ impl VcpuSide {
             self.exports.0.shared.set_end(describe(&end));
             return Some(end);
         }
+        let description = describe(&end);
+        let end = match self.exports.holds() {
+            true => self.end_run(end, parts),
+            false => end,
+        };
         let stopped = || parts.control.stopped().map(End::Stopped);
         let is_over = || stopped().as_ref().is_some_and(is_final);
         let shared = &self.exports.0.shared;
         let goes_on =
-            shared.wait_for_reset(describe(&end), &is_over) && self.reset_if_due(vcpu, parts);
+            shared.wait_for_reset(description, &is_over) && self.reset_if_due(vcpu, parts);
         match goes_on {
             true => None,
             false => Some(stopped().filter(is_final).unwrap_or(end)),
@@ -144,6 +197,9 @@ impl VcpuSide {
         let result = self.reset(vcpu, parts);
         let is_reset = result.is_ok();
         self.exports.0.shared.end_reset(result);
+        if is_reset {
+            self.hold(parts);
+        }
         is_reset
     }
 
@@ -168,6 +224,13 @@ impl VcpuSide {
         }
         // They do not access memory any more.
         devices.reset();
+        if self.exports.holds() {
+            take_back(parts);
+            if !devices.console().has_replaced(LAST_OUTPUT) {
+                let why = "output of the program is still being written";
+                return Err(ResetError::Impossible(why.into()));
+            }
+        }
         let next_check = parts.shared.atomic_u64(NEXT_CHECK).map_err(failed)?;
         let checked = next_check.load(Ordering::SeqCst);
         let restored = template.restore(parts.ram, parts.shared).map_err(failed)?;
@@ -210,7 +273,8 @@ impl VcpuSide {
     }
 
     fn begin_generation(&mut self) {
-        self.generation += 1;
+        // The guest does not see the last bit.
+        self.generation = self.generation.wrapping_add(2);
         if let Some(channel) = self.exports.channel() {
             channel.set_generation(self.generation);
         }
@@ -221,6 +285,30 @@ impl VcpuSide {
         with_images(parts, |images| images.announce_again());
         kick::all(parts.shared, parts.ram, Pending::Tick);
     }
+}
+
+/// Gives the guest the streams of a run.
+fn give(streams: Streams, parts: Parts<'_>) {
+    let status = [0, 1, 2].map(|stream| {
+        streams
+            .descriptor(stream)
+            .and_then(|descriptor| Status::of(descriptor).ok())
+    });
+    parts.control.give_input(streams.input, status);
+    let outputs = streams.outputs.map(Some);
+    parts
+        .devices
+        .console()
+        .replace_outputs(outputs, streams.output_limit);
+}
+
+/// Closes the streams of a run. The guest has empty ones now.
+fn take_back(parts: Parts<'_>) {
+    parts.control.give_input(None, [None; 3]);
+    parts
+        .devices
+        .console()
+        .replace_outputs([None, None], u64::MAX);
 }
 
 fn with_images<T>(parts: Parts<'_>, act: impl FnOnce(&mut crate::images::Images) -> T) -> T {

@@ -2,7 +2,10 @@
 //! to its contents here: bytes are copied in and out of volatile slices, and words that both sides
 //! use at once are atomics.
 
+mod contents;
 mod parts;
+
+pub use contents::Contents;
 
 use super::Error;
 use super::plain::Plain;
@@ -17,8 +20,8 @@ use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use vm_memory::{
     AtomicInteger, MmapRegion, ReadVolatile, VolatileMemory, VolatileMemoryError, VolatileSlice,
 };
@@ -37,6 +40,8 @@ pub struct Mapping {
     owner: Owner,
     /// Whether a part of it shows a file ([`overlay`](Self::overlay)).
     is_overlaid: AtomicBool,
+    /// What it began with, if other mappings do too.
+    contents: OnceLock<Arc<Contents>>,
 }
 
 /// The owner of the memory of a mapping.
@@ -119,6 +124,7 @@ impl Mapping {
             region: region.map_err(failed(what, length as u64))?,
             owner: Owner::Other { _keeps: owner },
             is_overlaid: AtomicBool::new(false),
+            contents: OnceLock::new(),
         })
     }
 
@@ -161,7 +167,29 @@ impl Mapping {
                 _unmaps: reservation,
             },
             is_overlaid: AtomicBool::new(false),
+            contents: OnceLock::new(),
         })
+    }
+
+    /// Gives this memory, which is writable and not used yet, the contents of a file that others have too. Pages are
+    /// copied when they are written.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the host refuses; [`Error::Bounds`] if the lengths differ.
+    pub fn begin_with(&self, contents: &Arc<Contents>) -> Result<(), Error> {
+        if contents.length() != self.length() {
+            return Err(self.out_of_bounds(contents.length(), 0));
+        }
+        contents.show_in(self)?;
+        // Set once: the memory is not used yet.
+        let _ = self.contents.set(Arc::clone(contents));
+        Ok(())
+    }
+
+    /// What this memory [began with](Self::begin_with).
+    #[must_use]
+    pub fn contents(&self) -> Option<&Arc<Contents>> {
+        self.contents.get()
     }
 
     /// Writes zeros to a range.

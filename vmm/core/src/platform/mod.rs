@@ -19,8 +19,9 @@ pub use core_scheduling::{
 pub use interrupts::Message;
 pub use kick::Kicker;
 pub(crate) use kick::kick_signal;
-pub use memory::{Mapping, memory_file};
+pub use memory::{Contents, Mapping, memory_file};
 pub(crate) use pagemap::Pagemap;
+pub use pagemap::keep_pagemap;
 pub use plain::Plain;
 pub use stats::{CounterFile, Counters};
 pub use vcpu::{Exit, Mmio, UserEntry, Vcpu, VmFailure};

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::{Arc, OnceLock};
 
 /// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
@@ -49,19 +50,41 @@ struct Region {
 
 /// The pages of this process.
 #[derive(Debug)]
-pub(crate) struct Pagemap(File);
+pub(crate) struct Pagemap(Arc<File>);
+
+/// Opened while there is a `/proc`.
+static KEPT: OnceLock<Arc<File>> = OnceLock::new();
+
+/// Opens `/proc/self/pagemap` for VMs of this process that are [reset](crate::exports) later, when it sees no `/proc` any
+/// more.
+///
+/// # Errors
+/// [`Error::Request`]: there is no `/proc`, or it may not be read.
+pub fn keep_pagemap() -> Result<(), Error> {
+    let file = open()?;
+    // Once is enough.
+    let _ = KEPT.set(file);
+    Ok(())
+}
+
+fn open() -> Result<Arc<File>, Error> {
+    let file = File::open("/proc/self/pagemap");
+    file.map(Arc::new).map_err(|source| Error::Request {
+        request: "/proc/self/pagemap",
+        source,
+    })
+}
 
 impl Pagemap {
-    /// Opens the pages of this process.
+    /// Opens the pages of this process, or takes those that are [kept](keep_pagemap).
     ///
     /// # Errors
     /// [`Error::Request`]: there is no `/proc`, or it may not be read.
     pub fn open() -> Result<Self, Error> {
-        let file = File::open("/proc/self/pagemap");
-        file.map(Self).map_err(|source| Error::Request {
-            request: "/proc/self/pagemap",
-            source,
-        })
+        match KEPT.get() {
+            Some(kept) => Ok(Self(Arc::clone(kept))),
+            None => open().map(Self),
+        }
     }
 
     /// Ranges of offsets in `memory`, in ascending order: the pages that were written since they were mapped.

@@ -26,6 +26,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// File of the cache directory that remembers snapshots whose checksums were right.
+pub const TABLE: &str = "snapshots";
+
 /// Name of the description in the directory.
 const CONFIG: &str = "config.json";
 /// Name of the file with RAM: the byte at an offset of RAM is at the same offset of the file.

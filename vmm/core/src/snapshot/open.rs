@@ -5,7 +5,7 @@ use super::config::{Config, Digest, MAX_LENGTH, Machine, Part, Tree};
 use super::verified::Record;
 use super::{BASE, CONFIG, ConfigError, Error, MEMORY, TREE};
 use crate::layout::{FilePart, FileSlot, Placement};
-use crate::platform::Mapping;
+use crate::platform::{Contents, Mapping};
 use crate::tree::{self, Stamp, TreeImage};
 use hartline_abi::layout::HUGE_PAGE_SIZE;
 use sha2::{Digest as _, Sha256};
@@ -35,6 +35,8 @@ pub struct Snapshot {
     /// The files, for a new record.
     files: Vec<File>,
     table: Option<PathBuf>,
+    /// RAM for VMs that show the same.
+    shared: Option<Arc<Contents>>,
 }
 
 /// Opens a regular file of the snapshot.
@@ -132,6 +134,7 @@ impl Snapshot {
             is_verified,
             files,
             table: table.map(Into::into),
+            shared: None,
         })
     }
 
@@ -165,6 +168,7 @@ impl Snapshot {
             is_verified,
             files: Vec::new(),
             table: None,
+            shared: None,
         })
     }
 
@@ -239,11 +243,72 @@ impl Snapshot {
         }
     }
 
+    /// Reads RAM into a sealed file in memory, which all VMs that continue the snapshot from now on show.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn share(&mut self) -> Result<(), Error> {
+        let ram = self.load()?;
+        let parts = self.config.memory.iter();
+        let touched: Vec<_> = parts.map(|p| p.offset..p.offset + p.length).collect();
+        self.shared = Some(Arc::new(Contents::of((RAM, c"snapshot"), &ram, &touched)?));
+        Ok(())
+    }
+
+    /// Checks RAM, unless it was right before, and lets all VMs that continue the snapshot from now on show its file, which
+    /// nothing may change meanwhile.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn share_file(&mut self) -> Result<(), Error> {
+        let path = self.directory.join(MEMORY);
+        if !self.is_verified {
+            let mut bytes = vec![0; BLOCK];
+            for part in &self.config.memory {
+                self.read_checked(&path, part, &mut bytes)?;
+            }
+        }
+        let file = self.memory.try_clone();
+        let file = file.map_err(Error::file(&path, "open"))?;
+        let used = blocks(&self.config.memory).into_iter();
+        let used = used.map(|(start, length)| start..start + length).collect();
+        let contents = Contents::of_file(RAM, file, self.config.machine.ram, used);
+        self.shared = Some(Arc::new(contents));
+        Ok(())
+    }
+
+    /// Reads a part of RAM into the start of `bytes`, which has a block, and checks it. Result: the part.
+    fn read_checked<'a>(
+        &self,
+        path: &Path,
+        part: &Part,
+        bytes: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        // At most a block: the description was checked.
+        let length = usize::try_from(part.length).unwrap_or(0).min(bytes.len());
+        let bytes = &mut bytes[..length];
+        let read = self.memory.read_exact_at(bytes, part.offset);
+        read.map_err(Error::file(path, "read"))?;
+        match Digest::of(bytes) == part.sha256 {
+            true => Ok(bytes),
+            false => Err(Error::Damaged {
+                path: path.into(),
+                offset: part.offset,
+                length: part.length,
+            }),
+        }
+    }
+
     /// RAM with the contents of the snapshot.
     ///
     /// # Errors
     /// [`Error`].
     pub(crate) fn load(&self) -> Result<Arc<Mapping>, Error> {
+        if let Some(shared) = &self.shared {
+            let ram = Mapping::anonymous(RAM, shared.length())?;
+            ram.begin_with(shared)?;
+            return Ok(Arc::new(ram));
+        }
         let path = self.directory.join(MEMORY);
         let ram = Mapping::anonymous(RAM, self.config.machine.ram)?;
         let parts = &self.config.memory;
@@ -260,19 +325,7 @@ impl Snapshot {
                 read.map_err(Error::file(&path, "read"))?;
                 continue;
             }
-            // At most a block: the description was checked.
-            let length = usize::try_from(part.length).unwrap_or(0).min(bytes.len());
-            let bytes = &mut bytes[..length];
-            let read = self.memory.read_exact_at(bytes, part.offset);
-            read.map_err(Error::file(&path, "read"))?;
-            if Digest::of(bytes) != part.sha256 {
-                return Err(Error::Damaged {
-                    path,
-                    offset: part.offset,
-                    length: part.length,
-                });
-            }
-            ram.write(part.offset, bytes)?;
+            ram.write(part.offset, self.read_checked(&path, part, &mut bytes)?)?;
         }
         self.remember();
         Ok(Arc::new(ram))

@@ -1,5 +1,6 @@
 //! Guests that destroy what they can after a checkpoint, in every odd generation, and check in every even
-//! one that they find what was there at the checkpoint. They end with 1 if they do.
+//! one that they find what was there at the checkpoint. They end with 1 if they do. Programs do not see bit 0 of the
+//! channel's word, so that bit 1 says which it is.
 
 use crate::guest::{Guest, blob, common};
 use hartline_abi::boot::{BootInfo, Shared};
@@ -35,7 +36,7 @@ global_asm!(
     "mov dx, {call}",
     "out dx, eax",
     "mov rdi, {shared}",
-    "test dword ptr [rdi + {generation}], 1",
+    "test dword ptr [rdi + {generation}], 2",
     "ret",
     // Ends with 2 unless r8 and r9 are equal, or with 1.
     "reset_compare:",

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 
 /// Most bytes of an output that is in memory.
-const SHORT: u64 = 64 << 10;
+pub(super) const SHORT: u64 = 64 << 10;
 
 /// Output of a program on one of its streams.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]

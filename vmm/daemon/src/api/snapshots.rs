@@ -115,7 +115,10 @@ pub async fn delete(target: Target) -> Result<StatusCode, Problem> {
     let snapshots = &target.daemon.snapshots;
     let delete = || snapshots.delete(&snapshot);
     match tokio::task::block_in_place(delete)? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => {
+            target.daemon.warm.forget_snapshot(&snapshot.id);
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => {
             let detail = "machines or kept runs continue this snapshot: delete them first";
             Err(Problem::conflict("snapshot-in-use", detail))

@@ -2,6 +2,7 @@
 //! them.
 
 use super::extract::Caller;
+use super::outputs::SHORT;
 use super::runs::DEFAULT_TIMEOUT_MS;
 use crate::Daemon;
 use crate::execute::{Order, Outputs, VMM_PATIENCE, why_it_died};
@@ -12,8 +13,10 @@ use crate::problem::Problem;
 use crate::process::Jailed;
 use crate::processors::Claim;
 use crate::scheduler::{Permit, need};
-use crate::store::{Kind, NetworkKind, Spec};
+use crate::snapshots::Opened;
+use crate::store::{CpuClass, Kind, NetworkKind, Spec};
 use crate::violations::{reported_by, reported_in};
+use crate::warm::{Soon, Warm, WarmVmms};
 use hartline_vmm::platform::memory_file;
 use hartline_vmm::report::FAILURE;
 use std::fs::File;
@@ -22,9 +25,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
+/// The longest time that a VM takes to be in the state of its snapshot again.
+const RESET: Duration = Duration::from_secs(5);
+
 /// A run whose VMM has its order. Dropping this ends the program.
 pub(super) struct Started {
     tenant: String,
+    /// The snapshot from which the VMM may make another run.
+    snapshot: Option<String>,
+    /// The VMM has its job already: it has made another run before.
+    is_taken: bool,
     order: Order,
     vmm: Jailed,
     held: (Permit, Claim, ports::Claim),
@@ -46,8 +56,19 @@ pub(super) async fn start(
     (mut order, mut outputs): (Order, Outputs),
 ) -> Result<Started, Problem> {
     if let Some(snapshot) = &spec.snapshot {
-        let files = daemon.snapshots.files(snapshot, order.files())?;
+        let mut files = daemon.snapshots.files(snapshot, order.files())?;
+        let may_repeat = may_repeat(daemon, spec);
+        if may_repeat {
+            let run = (order.streams(), files, outputs);
+            (files, outputs) = match go_on(daemon, caller, spec, run).await? {
+                Ok(started) => return Ok(started),
+                Err(unused) => unused,
+            };
+        }
         order.continue_from(files);
+        if may_repeat {
+            order.repeat();
+        }
     }
     order.give(
         &daemon
@@ -94,6 +115,8 @@ pub(super) async fn start(
         Duration::from_millis(spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)) + VMM_PATIENCE;
     Ok(Started {
         tenant: caller.tenant.clone(),
+        snapshot: spec.snapshot.clone().filter(|_| order.repeats()),
+        is_taken: false,
         order,
         vmm,
         held: (permit, claim, ports),
@@ -101,6 +124,57 @@ pub(super) async fn start(
         patience,
         queued,
     })
+}
+
+/// Whether the VMM of a run can make others after it.
+fn may_repeat(daemon: &Daemon, spec: &Spec) -> bool {
+    daemon.warm.is_on()
+        && spec.network == NetworkKind::None
+        && spec.cpu_class == CpuClass::Shared
+        && spec.volumes.is_empty()
+        && spec.ports.is_empty()
+        && spec.secrets.is_empty()
+        && spec.core_limit.is_none()
+        && spec.terminal.is_none()
+        && !spec.interactive
+}
+
+/// Gives a run to a VMM that waits for one, and whose VM shows these files of the snapshot. Result: files and outputs
+/// again if there is none.
+async fn go_on(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    spec: &Spec,
+    (streams, files, outputs): (bool, Opened, Outputs),
+) -> Result<Result<Started, (Opened, Outputs)>, Problem> {
+    let snapshot = spec.snapshot.as_deref().unwrap_or_default();
+    let timeout_ms = spec.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
+    while let Some(mut warm) = daemon.warm.take_soon(&caller.tenant, snapshot).await {
+        if !files.check.is_same(&warm.check) {
+            continue;
+        }
+        let again = (timeout_ms, streams);
+        let sent = warm.order.send_again(warm.vmm.line(), &outputs, again);
+        if sent.await.is_err() {
+            // It has ended meanwhile.
+            continue;
+        }
+        warm.order.continue_from(files);
+        let (permit, claim) = warm.held;
+        let ports = daemon.machines.ports().claim(&caller.tenant, spec)?;
+        return Ok(Ok(Started {
+            tenant: warm.tenant,
+            snapshot: Some(warm.snapshot),
+            is_taken: true,
+            order: warm.order,
+            vmm: warm.vmm,
+            held: (permit, claim, ports),
+            outputs,
+            patience: Duration::from_millis(timeout_ms) + VMM_PATIENCE,
+            queued: Duration::ZERO,
+        }));
+    }
+    Ok(Err((files, outputs)))
 }
 
 impl Started {
@@ -126,8 +200,8 @@ pub(super) struct Ended {
     pub(super) outputs: [File; 2],
     /// Milliseconds that it waited for its turn.
     pub(super) queued_ms: f64,
-    /// Its memory, which its outputs take until they are dropped.
-    pub(super) permit: Permit,
+    /// Its memory, which its outputs take until they are dropped; `None`: its VMM waits for another run.
+    pub(super) permit: Option<Permit>,
 }
 
 impl Started {
@@ -135,7 +209,9 @@ impl Started {
     pub(super) async fn end(self, daemon: &Daemon) -> io::Result<Ended> {
         let Self {
             tenant,
-            order,
+            snapshot,
+            is_taken,
+            mut order,
             vmm,
             held: (permit, claim, ports),
             outputs,
@@ -143,7 +219,9 @@ impl Started {
             queued,
         } = self;
         let result = async {
-            order.taken(vmm.line()).await?;
+            if !is_taken {
+                order.taken(vmm.line()).await?;
+            }
             order.result(vmm.line()).await
         };
         let result = tokio::time::timeout(patience, result).await;
@@ -156,15 +234,39 @@ impl Started {
             }
             _ => String::new(),
         };
-        // The process ends by itself; if it does not, this ends it. Clients that see the end of the run
-        // may use its volumes and ports.
-        vmm.end().await;
-        drop((claim, ports));
-        let result = match result {
-            Ok(Ok(result)) => {
-                order.note(&result);
-                result
+        let mut permit = Some(permit);
+        drop(ports);
+        let is_ended = matches!(result, Ok(Ok(_)));
+        if let Ok(Ok(result)) = &result {
+            order.note(result);
+        }
+        // Long outputs take the memory of the run until its client has read them.
+        let goes_on = is_ended && is_short(&outputs.output) && is_short(&outputs.error);
+        let check = order.close_snapshot().filter(|_| goes_on);
+        match (snapshot.zip(check), permit.take()) {
+            (Some((snapshot, check)), Some(held)) => {
+                let warm = Warm {
+                    tenant: tenant.clone(),
+                    snapshot,
+                    check,
+                    order,
+                    vmm,
+                    held: (held, claim),
+                };
+                // Before the client has the answer, which may ask for another run at once.
+                let soon = daemon.warm.announce(&warm.tenant, &warm.snapshot);
+                tokio::spawn(keep(Arc::clone(&daemon.warm), warm, soon));
             }
+            (_, unused) => {
+                permit = unused;
+                // The process ends by itself; if it does not, this ends it. Clients that see the end of the
+                // run may use its volumes.
+                vmm.end().await;
+                drop(claim);
+            }
+        }
+        let result = match result {
+            Ok(Ok(result)) => result,
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 RunResult::not_run(FAILURE, died)
             }
@@ -190,6 +292,21 @@ impl Started {
             permit,
         })
     }
+}
+
+/// Whether an output is read into memory at once, or is a socket.
+fn is_short(output: &File) -> bool {
+    output.metadata().is_ok_and(|found| found.len() <= SHORT)
+}
+
+/// Lets a VMM wait for the next run when its VM is in the state of the snapshot again.
+async fn keep(all: Arc<WarmVmms>, warm: Warm, soon: Soon) {
+    let ready = tokio::time::timeout(RESET, warm.order.ready_again(warm.vmm.line()));
+    // Otherwise the VM cannot be reset, or its VMM does not follow the protocol: it ends.
+    if let Ok(Ok(())) = ready.await {
+        all.keep(warm);
+    }
+    drop(soon);
 }
 
 /// Files in memory for a program's descriptors.

@@ -215,6 +215,7 @@ pub async fn metrics(
         load: daemon.scheduler.load(),
         capacity: daemon.scheduler.capacity(),
         ready: daemon.pool.ready(),
+        warm: daemon.warm.waiting(),
         disk: Disk::of(&daemon.config().data_dir),
         waiting_ends: daemon.store.waiting_ends(),
         waiting_webhooks: daemon.store.waiting_deliveries()?,

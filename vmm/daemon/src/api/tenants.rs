@@ -118,6 +118,7 @@ pub async fn delete(
         let detail = format!("the tenant {DEFAULT_TENANT} always exists");
         return Err(Problem::conflict("default-tenant", detail));
     }
+    daemon.warm.forget_tenant(&tenant);
     let is_running = daemon.ledger.used(&tenant, Resource::Runs) > 0;
     // The transaction waits for the disk.
     let delete = || match is_running {

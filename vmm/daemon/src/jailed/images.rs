@@ -1,11 +1,12 @@
 //! Translation images that the daemon prepared, or prepares when the guest requests them.
 
-use super::protocol::{FromVmm, ImageAnswer, ImageName};
+use super::protocol::{FromVmm, ImageName, NextRun, ToVmm};
 use hartline_aot::translator::Options;
 use hartline_jail::Channel;
 use hartline_vmm::images::{Client, CodeFile, ImageFile, ImageSource};
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -28,9 +29,12 @@ struct State {
     requested: HashMap<ImageName, Receiver<ImageFile>>,
 }
 
+/// Another run, and its descriptors.
+pub type Next = (NextRun, Vec<OwnedFd>);
+
 impl FromDaemon {
-    /// Starts to listen for images, on a thread that ends with the channel. Translations of code that
-    /// the program makes at run time use these processor features, as LLVM names them.
+    /// Starts to listen for images, on a thread that ends with the channel, and passes other runs on to `runs`, if that
+    /// is given. Translations of code that the program makes at run time use these processor features, as LLVM names them.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -38,6 +42,7 @@ impl FromDaemon {
         channel: Arc<Channel>,
         there: HashMap<ImageName, ImageFile>,
         features: &str,
+        runs: Option<Sender<Next>>,
     ) -> io::Result<Arc<Self>> {
         let state = State {
             there,
@@ -56,7 +61,7 @@ impl FromDaemon {
         let listener = Arc::clone(&images);
         thread::Builder::new()
             .name("images".into())
-            .spawn(move || listener.listen())?;
+            .spawn(move || listener.listen(runs.as_ref()))?;
         Ok(images)
     }
 
@@ -65,10 +70,22 @@ impl FromDaemon {
         self.lock().there.remove(&name)
     }
 
-    fn listen(&self) {
+    fn listen(&self, runs: Option<&Sender<Next>>) {
         while let Ok((message, descriptors)) = self.channel.receive()
-            && let Ok(ImageAnswer(name)) = serde_json::from_slice(&message)
+            && let Ok(message) = serde_json::from_slice(&message)
         {
+            let name = match (message, runs) {
+                (ToVmm::Image(name), _) => name,
+                (ToVmm::Run(run), Some(runs)) => {
+                    // The process ends.
+                    if runs.send((run, descriptors)).is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                // The daemon is another version.
+                (ToVmm::Run(_), None) => break,
+            };
             let file = descriptors.into_iter().next();
             let image = file.and_then(|file| ImageFile::open(file.into()).ok());
             let waiting = self.lock().waiting.as_mut().and_then(|w| w.remove(&name));

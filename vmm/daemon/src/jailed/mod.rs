@@ -5,6 +5,7 @@ mod find;
 mod images;
 #[doc(hidden)]
 pub mod pack;
+mod runs;
 mod snapshots;
 mod spawn;
 mod translate;
@@ -16,7 +17,7 @@ pub mod protocol;
 use hartline_devices::net::Batch;
 use hartline_jail::{self as jail, CHANNEL_FD, Channel, DEVICE_FD, Jail, Limits, Role, VOLUME_FD};
 use hartline_tree::TreeImage;
-use hartline_vmm::platform::Kvm;
+use hartline_vmm::platform::{Kvm, keep_pagemap};
 use protocol::{FromWorker, WorkerJob};
 use rustix::io::fcntl_getfd;
 use rustix::stdio::{dup2_stderr, stdin};
@@ -77,6 +78,10 @@ pub fn main(arguments: &[String]) -> Result<(), JailedError> {
     // The jail forbids the system call for it.
     let is_vmm = matches!(role, Role::Vmm | Role::VmmWithVolumes);
     let batch = is_vmm.then(Batch::new).and_then(Result::ok);
+    if is_vmm {
+        // There is no /proc in the jail. Without it, VMs are used once.
+        let _ = keep_pagemap();
+    }
     if let Some(descriptors) = jail::enter(&jail)? {
         hartline_devices::volume::use_descriptors(descriptors);
     }

@@ -58,6 +58,9 @@ pub struct RunJob {
     /// The snapshot's checksums were right in an earlier VM, and its files have not changed since.
     #[serde(default)]
     pub snapshot_checked: bool,
+    /// After the program's end, put the VM back into the state of the snapshot, and wait for the [`NextRun`].
+    #[serde(default)]
+    pub repeats: bool,
     /// Whether the VM continues when the daemon ends.
     pub outlives_daemon: bool,
     /// Its volumes, in the order of the directories that the VMM was started with.
@@ -265,7 +268,7 @@ impl From<Room> for Space {
 /// Message from a VMM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FromVmm {
-    /// The process is locked in, and its VM exists.
+    /// The process is locked in, and its VM exists; or it waits for its [`NextRun`].
     Ready,
     /// The VMM has its job. If the job outlives the daemon, the process does so from now on.
     Started,
@@ -284,10 +287,25 @@ pub struct ImageName {
     pub variant: u32,
 }
 
-/// Answer to a VMM that requested an image. The descriptor is the image; without one, there is no
-/// image.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ImageAnswer(pub ImageName);
+/// Job for a VMM whose earlier one [repeats](RunJob::repeats), after it has sent [`FromVmm::Ready`] again. Its descriptors
+/// are standard input, output and error of the program, and the file for the [`RunResult`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextRun {
+    /// Timeout of the program, milliseconds. (The name tells the kind of a message.)
+    pub next_timeout_ms: u64,
+    /// As [`RunJob::streams`].
+    pub streams: bool,
+}
+
+/// Message to a VMM that has its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ToVmm {
+    /// An image that it has requested. The descriptor is the image; without one, there is no image.
+    Image(ImageName),
+    /// Another run.
+    Run(NextRun),
+}
 
 /// The end of a program, with its costs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use super::images::FromDaemon;
 use super::protocol::{
     CoreFile, FromVmm, ImageName, KvmReasons, LogJob, MTU, NetworkJob, RunJob, RunResult, Traffic,
 };
+use super::runs::{self, Run};
 use super::snapshots::Snapshots;
 use super::spawn::Spawns;
 use crate::log::{Recorder, Writer};
@@ -39,10 +40,11 @@ use rustix::stdio::{stderr, stdin, stdout};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, PipeReader, Write};
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// The time for which host and guest busy-poll the rings of a network interface before they sleep.
@@ -79,7 +81,7 @@ pub fn serve(
         // If this fails, the process ends with the daemon, which reports it then.
         let _ = set_parent_process_death_signal(None);
     }
-    let (mut result_file, given) = take_descriptors(descriptors, &job)?;
+    let (mut result_file, mut given) = take_descriptors(descriptors, &job)?;
     let volumes = volumes_of(&job, volumes)?;
     let (live, file) = LiveCounters::new(job.cpus)?;
     let limits = job
@@ -91,7 +93,25 @@ pub fn serve(
     put(Some(file.into()), COUNTERS_FD)?;
     // The daemon may be gone, and is not needed.
     let _ = channel.send(&serde_json::to_vec(&FromVmm::Started)?, &[]);
-    let images = FromDaemon::start(Arc::clone(&channel), given.images, &job.features)?;
+    let (sender, runs) = mpsc::channel();
+    let sender = job.repeats.then_some(sender);
+    let given_images = mem::take(&mut given.images);
+    let images = FromDaemon::start(Arc::clone(&channel), given_images, &job.features, sender)?;
+    if let (Some(streams), Some(snapshot)) = (
+        given.streams.take(),
+        given.snapshot.take_if(|_| job.repeats),
+    ) {
+        let first = Run::first(&job, streams, result_file);
+        let machine = runs::Machine {
+            job,
+            tree: given.tree,
+            snapshot,
+            images,
+            live,
+            threads,
+        };
+        return runs::serve(blank, machine, (first, runs), &channel);
+    }
     let (outputs, recorder) = match given.log {
         Some((log, outputs)) => {
             let (pipes, recorder) = record(log, outputs, &job, &threads)?;
@@ -166,6 +186,8 @@ fn identity(tree: &TreeImage) -> io::Result<(u64, u64)> {
 
 /// Tree, snapshot, core dump, network interface, images, log, the channel for requests, and secrets.
 struct Given {
+    /// The standard descriptors of a run that may be followed by others. They are not this process's own then.
+    streams: Option<[OwnedFd; 3]>,
     tree: Arc<TreeImage>,
     /// Description and memory.
     snapshot: Option<[File; 2]>,
@@ -259,9 +281,17 @@ fn interface(
 /// and the other descriptors.
 fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Given), JailedError> {
     let mut descriptors = descriptors.into_iter();
-    for standard in 0..3 {
-        put(descriptors.next(), standard)?;
-    }
+    let mut standard = || descriptors.next().ok_or(JailedError::Descriptor);
+    let streams = [standard()?, standard()?, standard()?];
+    let streams = match job.repeats {
+        true => Some(streams),
+        false => {
+            for (number, descriptor) in (0..).zip(streams) {
+                put(Some(descriptor), number)?;
+            }
+            None
+        }
+    };
     let mut file = || descriptors.next().map(File::from);
     let (Some(result), Some(tree)) = (file(), file()) else {
         return Err(JailedError::Descriptor);
@@ -335,6 +365,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
         images.insert(name, ImageFile::open(descriptor.into())?);
     }
     let given = Given {
+        streams,
         tree: Arc::new(TreeImage::new(tree)?),
         snapshot,
         core,
@@ -348,7 +379,7 @@ fn take_descriptors(descriptors: Vec<OwnedFd>, job: &RunJob) -> Result<(File, Gi
 }
 
 /// Puts a descriptor at a number for good.
-fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
+pub(super) fn put(descriptor: Option<OwnedFd>, number: RawFd) -> Result<(), JailedError> {
     let descriptor = descriptor.ok_or(JailedError::Descriptor)?;
     // SAFETY: the number is a standard one, whose descriptor has no owner in this process, or one of
     // those that `hartline_jail` reserves above all that are in use: no owner's descriptor changes.

@@ -16,7 +16,7 @@ use hartline_vmm::platform::Counters;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -72,6 +72,17 @@ pub(super) fn max_outputs(log: LogJob, spec: &Spec) -> u64 {
 pub fn inodes(log: LogJob, spec: &Spec) -> u64 {
     let cores = spec.core_limit.map_or(0, |_| CORES.len() as u64);
     u64::from(OTHER_FILES + 2 * log.files) + cores
+}
+
+/// The error of a request that a VMM has not taken: it may have ended since its state was read.
+fn not_taken(error: io::Error) -> MachineError {
+    match error.kind() {
+        // The machine's state says so soon.
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+            MachineError::State(MachineState::Exited)
+        }
+        _ => error.into(),
+    }
 }
 
 /// Deletes a file, if it is there.
@@ -273,7 +284,7 @@ impl Machines {
     /// # Errors
     /// [`MachineError`]: the machine does not run, or its VMM's version does not support this.
     pub fn exec(&self, machine: &Machine, command: &Command) -> Result<Exec, MachineError> {
-        Ok(Exec::start(&self.requests(machine)?, command)?)
+        Exec::start(&self.requests(machine)?, command).map_err(not_taken)
     }
 
     /// Connects a debugger with a running machine.
@@ -281,7 +292,7 @@ impl Machines {
     /// # Errors
     /// As [`exec`](Self::exec).
     pub fn debug(&self, machine: &Machine, lost: DebuggerLost) -> Result<Exec, MachineError> {
-        Ok(Exec::debug(&self.requests(machine)?, lost)?)
+        Exec::debug(&self.requests(machine)?, lost).map_err(not_taken)
     }
 
     /// Changes the size of the terminal of a running machine's program.
@@ -292,7 +303,7 @@ impl Machines {
         if machine.spec.terminal.is_none() {
             return Err(MachineError::NoTerminal);
         }
-        Ok(exec::resize(&self.requests(machine)?, window)?)
+        exec::resize(&self.requests(machine)?, window).map_err(not_taken)
     }
 
     /// Starts a copy of files of a running machine.
@@ -300,7 +311,7 @@ impl Machines {
     /// # Errors
     /// As [`exec`](Self::exec).
     pub fn copy(&self, machine: &Machine, copy: Request<'_>) -> Result<Exec, MachineError> {
-        Ok(Exec::copy(&self.requests(machine)?, copy)?)
+        Exec::copy(&self.requests(machine)?, copy).map_err(not_taken)
     }
 
     /// The channel for requests to the VMM of a running machine.
@@ -460,6 +471,36 @@ impl Machines {
         match fs::remove_dir_all(self.directory.join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_vmm_that_has_ended_takes_no_requests() {
+        let (own, other) = Channel::pair().unwrap();
+        drop(own);
+        let command = Command {
+            arguments: vec!["id".into()],
+            environment: Vec::new(),
+            user: (0, 0),
+            directory: "/".into(),
+            terminal: None,
+        };
+        let window = Window {
+            rows: 1,
+            columns: 1,
+        };
+        let started = Exec::start(&other, &command).map(drop);
+        for result in [started, exec::resize(&other, window)] {
+            let error = not_taken(result.unwrap_err());
+            assert!(
+                matches!(error, MachineError::State(MachineState::Exited)),
+                "{error}"
+            );
         }
     }
 }

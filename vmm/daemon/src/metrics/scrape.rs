@@ -39,6 +39,8 @@ pub struct Scrape {
     pub capacity: Resources,
     /// VMMs that wait for a program.
     pub ready: usize,
+    /// VMMs that wait for another run from a snapshot.
+    pub warm: usize,
     /// The file system of the data directory.
     pub disk: Option<Disk>,
     /// Ends of machines that wait for room on the disk.
@@ -156,13 +158,18 @@ fn register(registry: &mut Registry, now: Scrape) {
         load,
         capacity,
         ready,
+        warm,
         disk,
         waiting_ends,
         waiting_webhooks,
         images: (images, image_bytes),
     } = now;
     for (name, help, value) in [
-        ("vms_running", "Running machines and runs", load.running),
+        (
+            "vms_running",
+            "Running machines and runs",
+            load.running.saturating_sub(warm as u64),
+        ),
         (
             "vms_waiting",
             "Waiting machines and runs",
@@ -185,6 +192,11 @@ fn register(registry: &mut Registry, now: Scrape) {
         ),
         ("vcpus", "vCPUs for machines and runs", capacity.cpus),
         ("vmms_ready", "VMMs that wait for a program", ready as u64),
+        (
+            "vmms_warm",
+            "VMMs that wait for another run from a snapshot",
+            warm as u64,
+        ),
         (
             "unwritten_ends",
             "Ends of machines and runs that wait for room on the disk",

@@ -55,6 +55,18 @@ impl Check {
         self.is_done
     }
 
+    /// Whether it can be seen later that they have changed.
+    #[must_use]
+    pub fn sees_changes(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// Whether these are the files that were looked at before, and have not changed since.
+    #[must_use]
+    pub fn is_same(&self, before: &Self) -> bool {
+        self.id == before.id && self.sees_changes() && self.stamps == before.stamps
+    }
+
     /// Notes that a VM has found them right.
     pub fn note_right(&self) {
         if let Some(stamps) = self.stamps {

@@ -28,7 +28,8 @@ use super::store::{
 };
 use crate::execute::NotRunnable;
 use crate::jailed::protocol::{Request, SnapshotJob};
-use checked::{Check, Checked};
+pub use checked::Check;
+use checked::Checked;
 use receive::{Received, receive};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};

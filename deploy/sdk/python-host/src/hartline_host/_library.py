@@ -58,6 +58,9 @@ _KINDS: Final[dict[int, type[errors.HartlineHostError]]] = {
     lib.HARTLINE_WAITING: errors.WaitingError,
     lib.HARTLINE_LOST: errors.LostError,
     lib.HARTLINE_FORKED: errors.ForkedError,
+    lib.HARTLINE_NO_TEMPLATE: errors.ClosedError,
+    lib.HARTLINE_NO_CLONE: errors.ClosedError,
+    lib.HARTLINE_STREAMS: errors.StreamsError,
 }
 
 

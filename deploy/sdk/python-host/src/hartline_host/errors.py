@@ -14,7 +14,7 @@ class ArgumentError(HartlineHostError, ValueError):
 
 
 class ClosedError(HartlineHostError):
-    """The sandbox was closed."""
+    """The sandbox, template or clone was closed."""
 
 
 class StateError(HartlineHostError):
@@ -22,7 +22,7 @@ class StateError(HartlineHostError):
 
 
 class LoadError(HartlineHostError):
-    """The program cannot be loaded or translated."""
+    """The program or snapshot cannot be loaded or translated."""
 
 
 class StartError(HartlineHostError):
@@ -72,7 +72,11 @@ class LostError(HartlineHostError):
 
 
 class ForkedError(HartlineHostError):
-    """The sandbox is in another process, of which this one is a fork."""
+    """The sandbox, template or clone is in another process, of which this one is a fork."""
+
+
+class StreamsError(HartlineHostError):
+    """The host has no descriptors or memory left for the streams of a run."""
 
 
 class BugError(HartlineHostError):

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
-import math
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from os import PathLike
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
 from hartline_host import errors
 from hartline_host._library import (
     INTERPRET,
     MAX_DATA,
-    NO_LIMIT,
     TUNE_ALLOCATOR,
     check,
     error_of,
     ffi,
     lib,
+)
+from hartline_host._values import (
+    Handle,
+    Output,
+    Reset,
+    reset_of,
+    to_bytes,
+    to_descriptor,
+    to_milliseconds,
+    to_unsigned,
+    warnings_of,
 )
 
 HostFunction = Callable[[bytes], bytes]
@@ -31,26 +36,6 @@ HostFunction = Callable[[bytes], bytes]
 
 ``OSError`` becomes its error number for the program, any other exception ``EIO``.
 """
-
-
-class _File(Protocol):
-    def fileno(self) -> int: ...
-
-
-Output = int | _File | None
-"""Where output goes: a descriptor, a file, or None, which discards it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """What a reset did."""
-
-    pages: int
-    """Pages of 4 KiB that were put back."""
-    seconds: float
-    """The time of the machine's thread."""
-    tables_changed: bool
-    """Whether page tables of the guest had changed."""
 
 
 class _Buffers(threading.local):
@@ -62,17 +47,9 @@ class _Buffers(threading.local):
 
 
 _buffers: Final = _Buffers()
-_open: Final[weakref.WeakSet[Sandbox]] = weakref.WeakSet()
 
 
-@atexit.register
-def _close_all() -> None:
-    """End all machines: their threads must not call Python when it has ended."""
-    for sandbox in list(_open):
-        sandbox.close()
-
-
-class Sandbox:
+class Sandbox(Handle):
     """A riscv64 program in a virtual machine, whose exported functions are called.
 
     The machine starts with the constructor, and ends with :meth:`close` or at the end of ``with``.
@@ -114,29 +91,29 @@ class Sandbox:
         :raises LoadError: the program cannot be loaded or translated.
         :raises StartError: it does not wait for calls.
         """
-        self._handle = 0
-        self._process = os.getpid()
+        super().__init__()
         self._callbacks: list[Any] = []
         self._raised: BaseException | None = None
         # What the options point to.
-        words = [ffi.new("char[]", _bytes(word)) for word in arguments]
+        words = [ffi.new("char[]", to_bytes(word)) for word in arguments]
         pairs = [f"{name}={value}" for name, value in (environment or {}).items()]
-        variables = [ffi.new("char[]", _bytes(pair)) for pair in pairs]
+        variables = [ffi.new("char[]", to_bytes(pair)) for pair in pairs]
         word_list, variable_list = ffi.new("char *[]", words), ffi.new("char *[]", variables)
-        paths = [ffi.new("char[]", _bytes(path)) if path else ffi.NULL for path in (rootfs, cache)]
+        paths = [
+            ffi.new("char[]", to_bytes(path)) if path else ffi.NULL for path in (rootfs, cache)
+        ]
         options = ffi.new("struct hartline_options *")
         options.size = ffi.sizeof("struct hartline_options")
         options.arguments, options.argument_count = word_list, len(words)
         options.environment, options.environment_count = variable_list, len(variables)
         options.rootfs, options.cache = paths
-        options.ram = _unsigned(ram, "ram")
-        options.start_limit_ms = _milliseconds(start_limit)
-        options.output, options.error = _descriptor(output), _descriptor(error)
+        options.ram = to_unsigned(ram, "ram")
+        options.start_limit_ms = to_milliseconds(start_limit)
+        options.output, options.error = to_descriptor(output), to_descriptor(error)
         options.flags = INTERPRET * interpret | TUNE_ALLOCATOR * tune_allocator
         handle = ffi.new("hartline_sandbox *")
-        check(lib.hartline_create(_bytes(program), options, handle))
-        self._handle = handle[0]
-        _open.add(self)
+        check(lib.hartline_create(to_bytes(program), options, handle))
+        self._set(handle[0])
         try:
             for name, function in (functions or {}).items():
                 self.register(name, function)
@@ -167,13 +144,13 @@ class Sandbox:
         with memoryview(data) as view:
             status = lib.hartline_call(
                 self._handle,
-                _bytes(name),
+                to_bytes(name),
                 ffi.from_buffer(view),
                 view.nbytes,
                 buffers.output,
                 MAX_DATA,
                 buffers.length,
-                _milliseconds(limit),
+                to_milliseconds(limit),
             )
         if status != lib.HARTLINE_OK:
             failure = error_of(status)
@@ -194,7 +171,7 @@ class Sandbox:
         """
         result = ffi.new("struct hartline_reset_result *")
         check(lib.hartline_reset(self._handle, result))
-        return Reset(result.pages, result.time_ns / 1e9, bool(result.tables_changed))
+        return reset_of(result)
 
     def register(self, name: str, function: HostFunction) -> None:
         """Give the program a function, in place of an earlier one with this name.
@@ -220,74 +197,18 @@ class Sandbox:
                 return -(number or errno.EIO)
 
         callback = ffi.callback("hartline_host_function", call, error=-errno.EIO)
-        check(lib.hartline_register(self._handle, _bytes(name), callback, ffi.NULL))
+        check(lib.hartline_register(self._handle, to_bytes(name), callback, ffi.NULL))
         # The machine may be in an earlier one.
         self._callbacks.append(callback)
 
     @property
     def warnings(self) -> list[str]:
         """The files of which code is interpreted because it cannot be translated, and why."""
-        room = 1 << 16
-        text, length = ffi.new("char[]", room), ffi.new("size_t *")
-        check(lib.hartline_warnings(self._handle, text, room, length))
-        lines: str = ffi.unpack(text, length[0]).decode(errors="replace")
-        return lines.splitlines()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._handle == 0
+        return warnings_of(lib.hartline_warnings, self._handle)
 
     def close(self) -> None:
         """End the machine. Calls of other threads fail. Once is enough, and more do nothing."""
-        handle, self._handle = self._handle, 0
-        _open.discard(self)
-        # In a child of the process, the machine is not there.
-        if handle and os.getpid() == self._process:
-            lib.hartline_end(handle)
+        super().close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", 0):
-            self.close()
-
-
-def _bytes(text: str | PathLike[str]) -> bytes:
-    """Encode a text for C."""
-    encoded = os.fsencode(text)
-    if b"\0" in encoded:
-        raise errors.ArgumentError("a text has a character 0")
-    return encoded
-
-
-def _unsigned(number: int, what: str) -> int:
-    if not 0 <= number < NO_LIMIT:
-        raise errors.ArgumentError(f"{what}: {number}: must be at least 0")
-    return number
-
-
-def _milliseconds(seconds: float | None) -> int:
-    """Convert a limit for C: at least 1 ms."""
-    if seconds is None:
-        return NO_LIMIT
-    if not seconds > 0:
-        raise errors.ArgumentError(f"a limit of {seconds} s: must be more than 0")
-    return NO_LIMIT if math.isinf(seconds) else min(math.ceil(seconds * 1000), NO_LIMIT - 1)
-
-
-def _descriptor(output: Output) -> int:
-    if output is None:
-        return -1
-    if isinstance(output, int):
-        return _unsigned(output, "output")
-    return output.fileno()
+    def _end(self, handle: int) -> None:
+        lib.hartline_end(handle)

@@ -18,11 +18,13 @@ mod gdb_listener;
 mod inspect;
 mod man;
 mod meter;
+mod percentiles;
 mod perf_data;
 mod place;
 #[cfg(feature = "client")]
 mod remote;
 mod run;
+mod serve;
 mod variant;
 
 use clap::error::ErrorKind;
@@ -43,6 +45,8 @@ struct Arguments {
 enum Command {
     /// Run a program in its own virtual machine
     Run(Box<run::Arguments>),
+    /// Serve connections with VMs of a snapshot, which are reset after each connection
+    Serve(serve::Arguments),
     /// Translate programs ahead of time, into the cache
     Build(build::Arguments),
     /// Show what the translator knows about a program
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
     let result = match Arguments::try_parse() {
         Ok(arguments) => match &arguments.command {
             Command::Run(arguments) => leave(run::main(arguments)),
+            Command::Serve(arguments) => leave(serve::main(arguments)),
             Command::Build(arguments) => build::main(arguments),
             Command::Inspect(arguments) => inspect::main(arguments),
             Command::Disasm(arguments) => disasm::main(arguments),

@@ -1,6 +1,7 @@
 //! `hartline run --calls`: calls functions that the program exports, as lines of a file or of standard
 //! input say, and prints a line for each.
 
+use crate::percentiles::Percentiles;
 use anyhow::{Context, anyhow, bail};
 use hartline_vmm::exports::{CallError, Exports};
 use hartline_vmm::{End, Stop};
@@ -96,12 +97,12 @@ struct Answer {
     errno: Option<i32>,
     /// Times of the calls, or of the reset, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    call_us: Option<Times>,
+    call_us: Option<Percentiles>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reset_us: Option<Times>,
+    reset_us: Option<Percentiles>,
     /// The part of the resets that the vCPU's thread takes, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reset_vcpu_us: Option<Times>,
+    reset_vcpu_us: Option<Percentiles>,
     /// Of the last reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pages: Option<u64>,
@@ -110,27 +111,6 @@ struct Answer {
     /// Whether RAM is equal to that of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     equal: Option<bool>,
-}
-
-/// Percentiles, µs.
-#[derive(Debug, Serialize)]
-struct Times {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-}
-
-impl Times {
-    fn of(mut times: Vec<Duration>) -> Option<Self> {
-        times.sort_unstable();
-        let last = times.len().checked_sub(1)?;
-        let at = |percent: usize| times[last * percent / 100].as_secs_f64() * 1e6;
-        Some(Self {
-            p50: at(50),
-            p90: at(90),
-            p99: at(99),
-        })
-    }
 }
 
 /// The calls of a run.
@@ -257,9 +237,9 @@ impl Call {
                 break;
             }
         }
-        answer.call_us = Times::of(calls);
-        answer.reset_us = Times::of(resets);
-        answer.reset_vcpu_us = Times::of(inside);
+        answer.call_us = Percentiles::of(calls);
+        answer.reset_us = Percentiles::of(resets);
+        answer.reset_vcpu_us = Percentiles::of(inside);
         Ok(answer)
     }
 }
@@ -279,7 +259,7 @@ impl Reset {
         };
         match result {
             Ok((reset, equal)) => {
-                answer.reset_us = Times::of(vec![start.elapsed()]);
+                answer.reset_us = Percentiles::of(vec![start.elapsed()]);
                 answer.pages = Some(reset.pages);
                 answer.tables_changed = Some(reset.tables_changed);
                 answer.equal = equal;

@@ -1,8 +1,10 @@
 //! `--jitdump`: gives `perf inject --jit` the code that ran in the VM, with source lines, in the format
 //! of tools/perf/Documentation/jitdump-specification.txt of Linux.
 
-use super::ran::{Code, Ran};
+use super::places;
+use super::ran::{Code, Files, Ran};
 use anyhow::Context;
+use hartline_embed::translation::Translation;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
@@ -63,13 +65,21 @@ impl JitDump {
         make().with_context(|| format!("--jitdump: {}", path.display()))
     }
 
-    /// Writes all code that ran.
+    /// Writes all code that ran, of these files. `translation` made it.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(self, ran: &mut Ran<'_>) -> anyhow::Result<()> {
+    pub fn write(
+        self,
+        ran: &mut Ran<'_>,
+        files: &Files,
+        translation: Option<&Translation>,
+    ) -> anyhow::Result<()> {
         let mut output = BufWriter::new(&self.file);
-        let code: Vec<Code<'_>> = ran.code().collect();
+        let mut code: Vec<Code<'_>> = ran.code().collect();
+        if let Some(translation) = translation {
+            places::find(&mut code, ran, files, translation);
+        }
         let result = code.iter().zip(0..).try_for_each(|(code, index)| {
             let lines = lines(code, ran);
             if !lines.is_empty() {
@@ -112,15 +122,22 @@ fn announce(file: &File) -> io::Result<()> {
 
 /// Address, line and file of the places in code whose lines are known.
 fn lines(code: &Code<'_>, ran: &mut Ran<'_>) -> Vec<(u64, u32, String)> {
-    let places = code.places.iter().filter_map(|&(host, guest)| {
-        let line = ran.line(code.inode, guest)?;
+    let addresses: Vec<u64> = code.places.iter().map(|place| place.1).collect();
+    let mut found = ran.lines(code.inode, &addresses);
+    // The function begins in its own line, also if an inlined one comes first in it.
+    if let Some((first, &entry)) = found.first_mut().zip(addresses.first()) {
+        *first = ran.line(code.inode, entry);
+    }
+    let places = code.places.iter().zip(found);
+    let places = places.filter_map(|(&(host, _), line)| {
+        let line = line?;
         Some((host, u32::try_from(line.number).ok()?, line.file))
     });
     let mut lines: Vec<_> = places.collect();
     lines.dedup_by(|next, line| next.1 == line.1 && next.2 == line.2);
     // `perf inject` takes the last address for the end of the last line.
     if let Some((_, line, file)) = lines.last().cloned() {
-        lines.push((code.start + code.bytes.len() as u64, line, file));
+        lines.push((code.start + code.host.bytes().len() as u64, line, file));
     }
     lines
 }
@@ -144,12 +161,12 @@ fn load(code: &Code<'_>, index: u64) -> Vec<u8> {
     let process = process::id().to_le_bytes();
     let thread = gettid().as_raw_nonzero().get().to_le_bytes();
     let mut body = [process, thread].concat();
-    let length = code.bytes.len() as u64;
+    let length = code.host.bytes().len() as u64;
     for number in [code.start, code.start, length, index] {
         body.extend_from_slice(&number.to_le_bytes());
     }
     text(&mut body, &code.name);
-    body.extend_from_slice(code.bytes);
+    body.extend_from_slice(code.host.bytes());
     body
 }
 

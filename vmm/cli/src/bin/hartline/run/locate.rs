@@ -4,6 +4,7 @@
 use hartline_abi::report::ExitReport;
 use hartline_aot::explain::HostState;
 use hartline_aot::image::Image;
+use hartline_aot::origin::{HostCode, Origin};
 use hartline_aot::translator::{Options, Translator};
 use hartline_aot::unwind::Unwinder;
 use hartline_tree::TreeImage;
@@ -35,17 +36,20 @@ pub fn locate(
     let offset = in_code.checked_sub(u64::from(function.host))?;
     let elf = TreeFile::new(Arc::clone(tree), placed.inode).bytes().ok()?;
     let translator = Translator::new(&elf, options).ok()?;
+    let origin = Origin::new(&translator);
     let read = |address| outcome.stack.word(address);
     let state = HostState {
         registers: report.host_registers,
         hart: report.x,
         read: &read,
     };
-    let found = translator.locate(&function, offset, &state).ok()??;
+    let found = origin
+        .state(HostCode::of(&image, function)?, offset, &state)
+        .ok()??;
     let bias = report.pc.wrapping_sub(function.address());
     let mut x = found.x;
     if x[RA].is_none() {
-        let linked = return_address(&image, &translator, in_code, report, &read);
+        let linked = return_address(&image, &origin, in_code, report, &read);
         x[RA] = linked.map(|linked| linked.wrapping_add(bias));
     }
     Some(Located {
@@ -60,7 +64,7 @@ pub fn locate(
 /// with a constant. But the host's return address belongs to the same call.
 fn return_address(
     image: &Image<'_>,
-    translator: &Translator<'_>,
+    origin: &Origin<'_>,
     in_code: u64,
     report: &ExitReport,
     read: &dyn Fn(u64) -> Option<u64>,
@@ -78,7 +82,9 @@ fn return_address(
             && functions.any(|own| !own.is_dispatched() && own.address() == caller.address());
         if !is_adapter {
             let offset = host.checked_sub(u64::from(caller.host))?;
-            return translator.return_address(&caller, offset).ok()?;
+            return origin
+                .return_address(HostCode::of(image, caller)?, offset)
+                .ok()?;
         }
         at = at.checked_add(size)?.checked_add(8)?;
     }

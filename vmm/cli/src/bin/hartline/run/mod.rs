@@ -12,6 +12,7 @@ mod locate;
 mod network;
 mod options;
 mod perf_map;
+mod places;
 mod profile;
 mod ran;
 mod snapshot;
@@ -21,7 +22,13 @@ mod timeline;
 mod vsock;
 mod watch;
 
-pub use options::Arguments;
+pub use guest::Guest;
+pub use hartline_devices::net::user::{Forward, Protocol};
+pub use network::{Net, parse_forward};
+pub use options::{Arguments, StatsFormat, parse_seconds};
+pub use snapshot::{
+    arguments as arguments_of_snapshot, guest as guest_of_snapshot, open as open_snapshot,
+};
 
 use crate::debug_dir::DebugDirectories;
 use anyhow::Context;
@@ -29,7 +36,6 @@ use backtrace::{Backtraces, Place};
 use call_stacks::TracedStacks;
 use calls::Calls;
 use gdb::GdbServer;
-use guest::Guest;
 use hartline_abi::image::variant;
 use hartline_abi::report::ExitReport;
 use hartline_aot::technique::Technique;
@@ -54,8 +60,7 @@ use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
 use hartline_vmm::spawn::Spawner;
-use network::Net;
-use options::{Processors, StatsFormat};
+use options::Processors;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -177,7 +182,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),
         program_image,
         arguments: &match &from {
-            Some(snapshot) => snapshot::arguments(snapshot),
+            Some(snapshot) => snapshot::arguments(snapshot, &arguments.command),
             None => guest_arguments(arguments, &guest)?,
         },
         volumes: open_volumes(arguments)?,
@@ -224,7 +229,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(timeline) = timeline {
         finish_timeline(timeline, arguments)?;
     }
-    watch.finish(&outcome, &guest.tree, &name, &arguments.debug)?;
+    let translation = images.as_ref().map(|images| images.translation());
+    let debug = &arguments.debug;
+    watch.finish(&outcome, &guest.tree, &name, debug, translation)?;
     let locate = |report: &ExitReport| {
         // The guest locates faults in precise code.
         let options = images.as_ref()?.translation().options(variant::NORMAL);
@@ -267,7 +274,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
 
 /// Prints what cannot be translated.
 #[derive(Debug)]
-struct StandardError;
+pub struct StandardError;
 
 impl Report for StandardError {
     fn is_interpreted(&self, message: &str) {

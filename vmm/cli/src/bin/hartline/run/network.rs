@@ -61,6 +61,19 @@ impl Pace {
         Ok(true)
     }
 
+    /// A user-mode network: the interface and the guest's settings for it.
+    fn user(&self, user: Box<User>) -> (Network, NetSettings) {
+        let settings = NetSettings {
+            present: 1,
+            ipv4: GUEST.octets(),
+            gateway4: GATEWAY.octets(),
+            prefixes: [PREFIX.into(), 0],
+            polling_ns: nanoseconds(self.polling),
+            ..NetSettings::default()
+        };
+        (self.network(vec![user], GUEST_MAC), settings)
+    }
+
     /// The interface with these settings.
     fn network(&self, backends: Vec<Box<dyn Backend>>, mac: [u8; 6]) -> Network {
         let [bytes, packets] = self.limits;
@@ -306,20 +319,14 @@ impl Net {
             Self::Tap(net) => net.open().map(Some),
             Self::User(pace) => {
                 let user = User::new(forwards).context("-p")?;
-                let settings = NetSettings {
-                    present: 1,
-                    ipv4: GUEST.octets(),
-                    gateway4: GATEWAY.octets(),
-                    prefixes: [PREFIX.into(), 0],
-                    polling_ns: nanoseconds(pace.polling),
-                    ..NetSettings::default()
-                };
-                Ok(Some((
-                    pace.network(vec![Box::new(user)], GUEST_MAC),
-                    settings,
-                )))
+                Ok(Some(pace.user(Box::new(user))))
             }
         }
+    }
+
+    /// A user-mode network of this backend: the interface and the guest's settings for it.
+    pub fn of_backend(user: Box<User>) -> (Network, NetSettings) {
+        Pace::default().user(user)
     }
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Arguments of `hartline run`.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "hartline run [OPTIONS] PROGRAM [ARGS]...\n       hartline run [OPTIONS] --from DIR"
+    override_usage = "hartline run [OPTIONS] PROGRAM [ARGS]...\n       hartline run [OPTIONS] --from DIR [ARGS]..."
 )]
 pub struct Arguments {
     /// Root file system: a directory, a tar file or an EROFS image; PROGRAM is a path inside it
@@ -258,7 +258,7 @@ pub struct Arguments {
     )]
     pub keep_tree: Keep,
 
-    /// The riscv64 program and its arguments. Options of hartline come before the program
+    /// The riscv64 program and its arguments; with --from, arguments only. Options of hartline come first
     // One argument, so that everything after the program belongs to it, also what looks like an
     // option of hartline.
     #[arg(
@@ -534,7 +534,11 @@ fn parse_period(text: &str) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(milliseconds / 1000.0))
 }
 
-pub(super) fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+/// Parses a time in seconds, more than 0.
+///
+/// # Errors
+/// The text is no such number.
+pub fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
     let seconds: f64 = text.parse().context("not a number of seconds")?;
     let duration = Duration::try_from_secs_f64(seconds)
         .ok()

@@ -1,9 +1,10 @@
 //! The code that ran in a VM, as known after the VM's end: names for locations in it.
 
 use super::symbols::Symbols;
-use hartline_abi::image::{AccessEntry, FunctionEntry};
+use hartline_abi::image::{AccessEntry, FunctionEntry, variant};
 use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE};
 use hartline_aot::image::Image;
+use hartline_aot::origin::HostCode;
 use hartline_aot::unwind::Unwinder;
 use hartline_debug::budget::Budget;
 use hartline_debug::find::DebugFiles;
@@ -24,6 +25,11 @@ pub struct Files {
 }
 
 impl Files {
+    /// Contents of the ELF file with an inode.
+    pub fn elf(&self, inode: u32) -> Option<&[u8]> {
+        self.elf.get(&inode).map(|(_, bytes)| &bytes[..])
+    }
+
     /// The files that the VM of `outcome` used of the root file system `tree`, and the files of
     /// these inodes. The guest reports which files it used. Unreadable files are left out.
     pub fn of(outcome: &Outcome, tree: &Arc<TreeImage>, inodes: BTreeSet<u32>) -> Self {
@@ -82,13 +88,29 @@ pub struct Frame {
 pub struct Code<'a> {
     /// Its address in the VM.
     pub start: u64,
-    pub bytes: &'a [u8],
+    pub host: HostCode<'a>,
     pub name: String,
     /// Inode of the file that it was made from.
     pub inode: u32,
+    /// Variant of the image.
+    pub variant: u32,
     /// Addresses of host instructions, ascending, with the link-time addresses of their guest
     /// instructions: the first one, and those that the baseline translator has noted.
     pub places: Vec<(u64, u64)>,
+}
+
+impl Code<'_> {
+    /// Whether LLVM made it.
+    pub fn is_llvm(&self) -> bool {
+        !variant::is_baseline(self.variant)
+    }
+
+    /// Adds places at ascending offsets in the code.
+    pub fn add_places(&mut self, places: Vec<(u64, u64)>) {
+        let start = self.start;
+        let places = places.into_iter().map(|(at, guest)| (start + at, guest));
+        self.places.extend(places);
+    }
 }
 
 /// The code of a VM, translated and other.
@@ -158,6 +180,15 @@ impl<'a> Ran<'a> {
         line.clone()
     }
 
+    /// The lines of instructions of a file, in their order, as far as there is debug information: those of
+    /// the functions that were inlined innermost.
+    pub fn lines(&self, inode: u32, addresses: &[u64]) -> Vec<Option<Line>> {
+        match self.modules.get(&inode) {
+            Some(module) => module.lines(addresses, &Budget::new(Budget::REPORT)),
+            None => vec![None; addresses.len()],
+        }
+    }
+
     /// Link-time address of the location at an offset in a file, and of the function around it.
     pub fn around(&self, inode: u32, offset: u64) -> Option<(u64, u64)> {
         let symbols = self.symbols.get(&inode)?;
@@ -196,28 +227,26 @@ impl<'a> Ran<'a> {
     /// All translated functions, with their code.
     pub fn code(&self) -> impl Iterator<Item = Code<'a>> {
         self.images.iter().flat_map(move |placed| {
-            let code = placed.image.code();
             let accesses: Vec<AccessEntry> = placed.image.accesses().collect();
             placed.image.functions().filter_map(move |function| {
-                let start = usize::try_from(function.host).ok()?;
-                let end = start.checked_add(usize::try_from(function.host_length).ok()?)?;
+                let host = HostCode::of(&placed.image, function)?;
+                let start = placed.address + u64::from(function.host);
+                let end = u64::from(function.host) + host.bytes().len() as u64;
                 let first = accesses.partition_point(|access| access.host < function.host);
                 let text = placed.image.header().text_start;
                 let within = accesses[first..].iter();
-                let within = within.take_while(|access| (access.host as usize) < end);
+                let within = within.take_while(|access| u64::from(access.host) < end);
                 let place = |access: &AccessEntry| {
                     let guest = text.wrapping_add(access.guest.into());
                     (placed.address + u64::from(access.host), guest)
                 };
-                let entry = (
-                    placed.address + u64::from(function.host),
-                    function.address(),
-                );
+                let entry = (start, function.address());
                 Some(Code {
-                    start: entry.0,
-                    bytes: code.get(start..end)?,
+                    start,
+                    host,
                     name: self.name_in(placed, &function),
                     inode: placed.inode,
+                    variant: placed.image.header().variant,
                     places: std::iter::once(entry).chain(within.map(place)).collect(),
                 })
             })

@@ -7,14 +7,13 @@ use anyhow::{Context, anyhow};
 use hartline_aot::cache::Cache;
 use hartline_vmm::boot;
 use hartline_vmm::program::{Program, TreeFile};
-use hartline_vmm::snapshot::{Error, Request, Snapshot, Summary, Then, Trigger};
+use hartline_vmm::snapshot::{Error, Request, Snapshot, Summary, TABLE, Then, Trigger};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// File of the cache directory that remembers snapshots whose checksums were right.
-const TABLE: &str = "snapshots";
 
 /// Options of snapshots.
 #[derive(Debug, clap::Args)]
@@ -49,12 +48,13 @@ pub struct Options {
 
     /// Continue the program of a snapshot in a new VM, with new standard streams, instead of starting a
     /// program. Memory, files, tasks and timers are those of the snapshot. If its VM has --net user, the
-    /// new one has it too, with its own ports (-p)
+    /// new one has it too, with its own ports (-p). The program finds ARGS in /run/hartline/arguments, each
+    /// with a NUL after it
     #[arg(
         long,
         value_name = "DIR",
         conflicts_with_all = [
-            "command", "rootfs", "volumes", "given", "files", "user", "workdir", "hostname",
+            "rootfs", "volumes", "given", "files", "user", "workdir", "hostname",
             "read_only", "memory", "cpus", "net", "vsock", "precise", "check",
         ]
     )]
@@ -134,15 +134,19 @@ impl Options {
     /// # Errors
     /// It cannot be used.
     pub fn open(&self) -> anyhow::Result<Option<Snapshot>> {
-        let Some(directory) = &self.from else {
-            return Ok(None);
-        };
-        // Without a cache, the snapshot is checked at each start.
-        let cache = Cache::from_environment().ok();
-        let table = cache.map(|cache| cache.directory().join(TABLE));
-        let snapshot = Snapshot::open(directory, table.as_deref());
-        Ok(Some(snapshot.context("--from")?))
+        self.from.as_deref().map(open).transpose()
     }
+}
+
+/// Opens the snapshot of `--from`.
+///
+/// # Errors
+/// It cannot be used.
+pub fn open(directory: &Path) -> anyhow::Result<Snapshot> {
+    // Without a cache, the snapshot is checked at each start.
+    let cache = Cache::from_environment().ok();
+    let table = cache.map(|cache| cache.directory().join(TABLE));
+    Snapshot::open(directory, table.as_deref()).context("--from")
 }
 
 /// Says why a snapshot was not written.
@@ -210,9 +214,12 @@ pub fn guest(snapshot: &Snapshot) -> anyhow::Result<Guest> {
     })
 }
 
-/// What a VM that continues a snapshot still uses of the arguments.
-pub fn arguments(snapshot: &Snapshot) -> boot::Arguments {
+/// What a VM that continues a snapshot still uses of the arguments, with those that the program finds in
+/// `/run/hartline/arguments`.
+pub fn arguments(snapshot: &Snapshot, given: &[OsString]) -> boot::Arguments {
+    let given = given.iter().map(|argument| argument.as_bytes().to_vec());
     boot::Arguments {
+        arguments: given.collect(),
         program: snapshot.inode(),
         path: snapshot.program().as_bytes().to_vec(),
         user: snapshot.user(),

@@ -8,6 +8,7 @@ use super::profile::{Recorder, SampledStacks};
 use super::ran::{Files, Ran};
 use crate::debug_dir::DebugDirectories;
 use anyhow::Context;
+use hartline_embed::translation::Translation;
 use hartline_tree::TreeImage;
 use hartline_vmm::machine::Outcome;
 use std::fs::File;
@@ -56,7 +57,7 @@ impl Watch {
         })
     }
 
-    /// Writes the files, after the VM has ended.
+    /// Writes the files, after the VM has ended. `translation` made the code that ran.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -66,6 +67,7 @@ impl Watch {
         tree: &Arc<TreeImage>,
         program: &str,
         debug: &DebugDirectories,
+        translation: Option<&Translation>,
     ) -> anyhow::Result<()> {
         let has_lines = self.profile.is_some() || self.jitdump.is_some();
         if !has_lines && self.perf_map.is_none() {
@@ -85,7 +87,7 @@ impl Watch {
             perf_map::write(file, &ran)?;
         }
         match self.jitdump {
-            Some(file) => file.write(&mut ran),
+            Some(file) => file.write(&mut ran, &files, translation),
             None => Ok(()),
         }
     }
