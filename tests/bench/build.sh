@@ -5,7 +5,7 @@
 #   build.sh --packages
 #   build.sh --jit-packages
 #
-# PART is one of kernels, threads, syscalls, disk, snapshot, secp256k1, busybox, debian, network, service and
+# PART is one of kernels, threads, parallel, syscalls, debug, disk, snapshot, secp256k1, busybox, debian, network, service and
 # jit; without any, all of them but jit. --packages prints "ARCH PACKAGE..." of everything
 # that fetch-debian.sh fetches here by debian.lock, for update-lock.sh; --jit-packages what
 # the part jit needs, for jit.lock.
@@ -66,7 +66,7 @@ if [ "${1:-}" = --jit-packages ]; then
 fi
 
 if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [kernels|threads|syscalls|disk|snapshot|secp256k1|busybox|debian|network|service|jit]..." >&2
+    echo "usage: $0 OUT [kernels|threads|parallel|syscalls|debug|disk|snapshot|secp256k1|busybox|debian|network|service|jit]..." >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -154,6 +154,10 @@ make_threads() {
     compile threads "$here/threads.c" -pthread
 }
 
+make_parallel() {
+    compile parallel -I"$root/guest-runtime/sdk" "$here/parallel.c" -pthread -fopenmp
+}
+
 make_syscalls() {
     local arch
     compile syscalls "$here/syscalls.c"
@@ -163,6 +167,20 @@ make_syscalls() {
     done
     place "$out/native/syscalls" "$out/roots/amd64/syscalls/syscalls"
     place "$out/riscv64/syscalls" "$out/roots/riscv64/syscalls/syscalls"
+}
+
+# A dynamically linked program, and the same statically linked, with symbols.
+make_debug() {
+    local dest=$out/roots/riscv64/debug file
+    mkdir -p "$dest/lib"
+    for file in libc.so.6 ld-linux-riscv64-lp64d.so.1; do
+        place "$(riscv64-linux-gnu-gcc -print-file-name=$file)" "$dest/lib/$file"
+    done
+    riscv64-linux-gnu-gcc -O2 -g -Wall -pthread -o "$dest/steady.new" "$here/steady.c"
+    mv "$dest/steady.new" "$dest/steady"
+    riscv64-linux-gnu-gcc "${options[@]}" -g -pthread -o "$dest/steady-static.new" "$here/steady.c"
+    mv "$dest/steady-static.new" "$dest/steady-static"
+    place "$here/workloads/steady.py" "$out/input/steady.py"
 }
 
 make_disk() {
@@ -380,11 +398,11 @@ compress() {
 "$fetch" amd64 "$root/.debian/amd64" qemu-user
 place "$root/.debian/amd64/usr/bin/qemu-riscv64" "$out/qemu-riscv64"
 if [ $# -eq 0 ]; then
-    set -- kernels threads syscalls disk snapshot secp256k1 busybox debian network service
+    set -- kernels threads parallel syscalls debug disk snapshot secp256k1 busybox debian network service
 fi
 for part in "$@"; do
     case $part in
-    kernels | threads | syscalls | disk | snapshot | secp256k1 | busybox | debian | network | service | jit) make_$part ;;
+    kernels | threads | parallel | syscalls | debug | disk | snapshot | secp256k1 | busybox | debian | network | service | jit) make_$part ;;
     *)
         echo "$0: $part: no such part" >&2
         exit 2

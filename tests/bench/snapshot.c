@@ -2,15 +2,19 @@
 //
 //     snapshot hot              touches 8 MiB, reads a line, touches them again, and prints a line
 //     snapshot serve            exports functions to its host
+//     snapshot http PORT        answers requests of HTTP, one after another
 //     snapshot calls COUNT      the same calls between two threads of this process; prints ns per call
 //     snapshot forks COUNT      the same work in a new process for each call; prints ns per call
+#define _GNU_SOURCE
 #include "hartline.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -114,6 +118,36 @@ static int forks(uint64_t count) {
     return 0;
 }
 
+// Answers each request with the sum of all counters, after it has changed some of them.
+static int http(int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_ANY)};
+    int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 64)) {
+        perror("listen");
+        return 1;
+    }
+    for (;;) {
+        int client = accept(listener, NULL, NULL);
+        char request[2048], answer[256];
+        size_t length = 0;
+        while (client >= 0 && !memmem(request, length, "\r\n\r\n", 4)) {
+            ssize_t count = read(client, request + length, sizeof request - length);
+            if (count <= 0)
+                break;
+            length += count;
+        }
+        int body = snprintf(request, sizeof request, "%lu\n", (unsigned long)touch(0, 16));
+        int all = snprintf(answer, sizeof answer, "HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s", body,
+                           request);
+        if (write(client, answer, all) != all)
+            perror("write");
+        close(client);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
@@ -130,6 +164,8 @@ int main(int argc, char **argv) {
         // The end of its input.
         return getchar() != EOF;
     }
+    if (!strcmp(how, "http"))
+        return http(count);
     if (!strcmp(how, "calls"))
         return calls(count);
     if (!strcmp(how, "forks"))

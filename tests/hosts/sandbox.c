@@ -2,36 +2,18 @@
 //
 //     sandbox PROGRAM CACHE [exit]
 #define _GNU_SOURCE
-#include "hartline_host.h"
+#include "host.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-enum { LIMIT = 60000 };
 
 static const char *program;
 static struct hartline_options options = HARTLINE_OPTIONS;
 static char output[HARTLINE_HOST_MAX_DATA];
-// The descriptors of the process that has started this one.
-static int inherited[1024];
 static size_t length;
-
-#define CHECK(condition)                                                                                        \
-    do {                                                                                                        \
-        if (!(condition)) {                                                                                     \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, hartline_last_error());          \
-            exit(1);                                                                                            \
-        }                                                                                                       \
-    } while (0)
 
 static int call(hartline_sandbox sandbox, const char *name, const char *input) {
     return hartline_call(sandbox, name, input, strlen(input), output, sizeof output, &length, LIMIT);
@@ -49,10 +31,6 @@ static hartline_sandbox started(void) {
     CHECK(hartline_create(program, &options, &sandbox) == HARTLINE_OK && sandbox != 0);
     CHECK(hartline_start(sandbox) == HARTLINE_OK);
     return sandbox;
-}
-
-static int says(const char *text) {
-    return strstr(hartline_last_error(), text) != NULL;
 }
 
 static void test_calls(void) {
@@ -282,43 +260,19 @@ static void test_fork(void) {
     CHECK(hartline_end(sandbox) == HARTLINE_OK);
 }
 
-// The number of entries of a folder in /proc/self, without those of this look.
-static int entries(const char *folder) {
-    int number = 0;
-    DIR *open = opendir(folder);
-    CHECK(open != NULL);
-    for (struct dirent *entry; (entry = readdir(open)) != NULL;)
-        number += entry->d_name[0] != '.';
-    CHECK(closedir(open) == 0);
-    return number;
-}
-
 // Nothing of ended sandboxes stays, and a program that this process executes inherits nothing.
 static void test_resources(void) {
     // The first one leaves what all share.
     CHECK(hartline_end(started()) == HARTLINE_OK);
-    int threads = 1, descriptors = 0;
-    for (int patience = 0; (threads = entries("/proc/self/task")) > 1 && patience < 6000; patience++)
-        usleep(10000);
-    CHECK(threads == 1);
-    descriptors = entries("/proc/self/fd");
+    await_rest(1024);
+    int descriptors = entries("/proc/self/fd");
     for (int round = 0; round < 5; round++) {
         hartline_sandbox sandbox = started();
         CHECK(count(sandbox) == 1 && entries("/proc/self/task") > 1);
-        for (int number = 0; number < 1024; number++) {
-            int flags = fcntl(number, F_GETFD);
-            CHECK(flags == -1 || (flags & FD_CLOEXEC) || inherited[number]);
-        }
+        check_close_on_exec();
         CHECK(hartline_end(sandbox) == HARTLINE_OK);
     }
-    for (int patience = 0; patience < 6000; patience++) {
-        if (entries("/proc/self/task") == 1 && entries("/proc/self/fd") <= descriptors)
-            return;
-        usleep(10000);
-    }
-    fprintf(stderr, "%d threads, %d descriptors, before %d\n", entries("/proc/self/task"), entries("/proc/self/fd"),
-            descriptors);
-    exit(1);
+    await_rest(descriptors);
 }
 
 // A program that gets arguments and environment, and its output.
@@ -363,8 +317,7 @@ int main(int argc, char **argv) {
     // Another part of the process uses this signal.
     struct sigaction action = {.sa_handler = note};
     CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
-    for (int number = 0; number < 1024; number++)
-        inherited[number] = fcntl(number, F_GETFD) != -1;
+    note_inherited();
     // No standard stream is needed.
     CHECK(close(0) == 0);
     inherited[0] = 0;

@@ -3,7 +3,7 @@
 //! All programs of a folder become one executable, which selects by its first argument like
 //! busybox: the C library in it is translated once, not once per program.
 
-use crate::{Result, paths};
+use crate::{Result, hartline, paths};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -244,6 +244,18 @@ pub fn crash(variant: Variant) -> Result<PathBuf> {
     })
 }
 
+/// Builds the program `tests/programs/rust`, statically linked, for a target of Rust. Cargo does nothing if it is up
+/// to date.
+///
+/// # Errors
+/// Rust's library for the target is missing (`make test-setup`), or the compiler refuses.
+pub fn rust(target: &str) -> Result<PathBuf> {
+    const PACKAGE: &str = "hartline-test-program";
+    let built = hartline::cargo(&[PACKAGE], &["build", "--offline", "--target", target]);
+    built.map_err(|error| format!("{error}; run `make test-setup`"))?;
+    Ok(paths::target().join(target).join("release").join(PACKAGE))
+}
+
 /// Builds a program of `tests/programs/debugged`, in C or C++, with debug information, in a folder.
 ///
 /// # Errors
@@ -404,6 +416,7 @@ fn sources_key() -> Result<String> {
             .hash(&mut hasher);
     }
     hash_sources(&Set::Programs.folder(), &mut hasher)?;
+    hash_sources(&paths::repository().join("guest-runtime/sdk"), &mut hasher)?;
     Ok(format!("{:016x}", KEY.get_or_init(|| hasher.finish())))
 }
 

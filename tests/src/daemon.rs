@@ -1,6 +1,7 @@
 //! A daemon for one test, and requests to it.
 
 mod client;
+mod images;
 
 use crate::tree::Scratch;
 use crate::{Result, hartline, process};

@@ -85,7 +85,10 @@ pub fn test_programs(package: &str, names: &[&str]) -> Result<HashMap<String, Pa
 }
 
 /// Runs a cargo command on packages. Result: its output.
-fn cargo(packages: &[&str], command: &[&str]) -> std::result::Result<String, String> {
+///
+/// # Errors
+/// The messages of cargo.
+pub(crate) fn cargo(packages: &[&str], command: &[&str]) -> std::result::Result<String, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Cargo's variables about this test's own package are removed: build scripts that watch them
     // would run again, and their dependents would be compiled again.

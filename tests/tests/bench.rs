@@ -21,6 +21,8 @@ fn main() -> ExitCode {
     suite.add("versions of Debian's packages", versions);
     suite.add_kvm("every system call operation", syscalls);
     suite.add_kvm("threads in three ways", threads);
+    suite.add_kvm("work in parts", parallel);
+    suite.add_kvm("every debugger", debuggers);
     suite.add_kvm("every disk workload", disk);
     suite.run()
 }
@@ -201,6 +203,32 @@ fn threads() -> Result<()> {
     check(outcome.code == 0, &outcome)?;
     let text = outcome.stdout_text();
     check(text.matches(r#""speed_up":"#).count() == 3, &outcome)
+}
+
+/// A program with each debugger, without one before it: gdb says how the program ended.
+fn debuggers() -> Result<()> {
+    let directory = paths::work().join("bench-debug");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("debug"))?;
+    let mut command = hartline::bench()?;
+    command.args(["debug", "--quick", "--json", "--filter", "static"]);
+    let outcome = process::run(command.arg("--programs").arg(&directory), b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let text = outcome.stdout_text();
+    check(text.matches(r#""speed":"#).count() == 5, &outcome)
+}
+
+/// Work in parts, by threads and by OpenMP, natively and in a VM: the program compares all results.
+fn parallel() -> Result<()> {
+    let directory = paths::work().join("bench-parallel");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("parallel"))?;
+    let mut command = hartline::bench()?;
+    command.args(["parallel", "--quick", "--json", "--programs"]);
+    let outcome = process::run(command.arg(&directory), b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let text = outcome.stdout_text();
+    check(text.matches(r#""speed_up":"#).count() == 12, &outcome)
 }
 
 /// All operations run in both ways; operations that stay in the guest cause no exits.

@@ -97,6 +97,8 @@ mod violations;
 mod volumes;
 #[path = "daemon/wakeups.rs"]
 mod wakeups;
+#[path = "daemon/warm.rs"]
+mod warm;
 #[path = "daemon/webhooks.rs"]
 mod webhooks;
 
@@ -192,6 +194,16 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots: commands", snapshots::commands),
     ("snapshots: much memory", snapshots::of_much_memory),
     ("snapshots: events", snapshot_events::events),
+    ("runs from a snapshot again and again", warm::repeated),
+    (
+        "runs from a snapshot: VMMs that are given up",
+        warm::given_up,
+    ),
+    ("runs from a snapshot: VMMs that end", warm::ended),
+    (
+        "runs from a snapshot: VMMs that are not kept",
+        warm::not_kept,
+    ),
     ("snapshots: restore times", snapshot_events::restores),
     ("snapshots: age", snapshot_age::collected),
     ("suspended machines", suspended::goes_on),

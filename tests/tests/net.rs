@@ -5,6 +5,8 @@
 
 #[path = "net/large.rs"]
 mod large;
+#[path = "net/last.rs"]
+mod last;
 #[path = "net/nat.rs"]
 mod nat;
 #[path = "net/several.rs"]
@@ -77,6 +79,12 @@ const TESTS: &[(&str, Test)] = &[
     ("a peer that forgets connections", trouble::forgetful),
     ("another MTU than when the VM started", trouble::mtu),
     ("more packets than a stopped VM takes", trouble::flood),
+    ("what a program sends before its end", last::over_tap),
+    ("NAT: what a program sends before its end", last::over_nat),
+    (
+        "a peer that reads nothing after the end",
+        last::without_reader,
+    ),
     ("NAT: TCP server", nat::tcp_server),
     ("NAT: TCP client", nat::tcp_client),
     ("NAT: limited", nat::limited),

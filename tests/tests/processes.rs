@@ -305,6 +305,7 @@ fn every_program_is_used() -> Result<()> {
         "input",
         "limits",
         "moved",
+        "parts",
         "ptrace",
         "ptys",
         "random",
@@ -312,8 +313,10 @@ fn every_program_is_used() -> Result<()> {
         "traced_calls",
         "tracees",
         "tracers",
+        "visited",
         "volumes",
         "vsock",
+        "warm",
         "wire",
     ]) {
         true => Ok(()),

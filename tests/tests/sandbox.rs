@@ -1,14 +1,21 @@
 //! Calls of functions that a program exports, and resets of its VM (`hartline run --calls`).
 
+#[path = "sandbox/clones.rs"]
+mod clones;
 #[path = "sandbox/hosts.rs"]
 mod hosts;
+#[path = "sandbox/rust.rs"]
+mod rust;
+#[path = "sandbox/same.rs"]
+mod same;
 
-use hartline_tests::compare::Run;
+use hartline_tests::compare::{self, Run};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, compile, hartline};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -32,17 +39,41 @@ fn main() -> ExitCode {
     suite.add_kvm("many resets", many);
     suite.add_kvm("from a snapshot", snapshot);
     suite.add_kvm("without calls, and elsewhere", alone);
+    suite.add_kvm("work in parts", parts);
     suite.add_kvm("ended from outside", ended);
+    suite.add_kvm("a program in Rust", rust::functions);
+    suite.add_kvm("a program in Rust: resets and generations", rust::resets);
+    suite.add_kvm("a program in Rust: functions of the host", rust::host);
+    suite.add_kvm("a program in Rust: work in parts", rust::parts);
+    suite.add("the libraries for programs agree", same::libraries);
+    suite.add("a copy of the crate for programs", same::copy);
     suite.add_kvm("mistakes", mistakes);
     suite.add_kvm("a host in C", hosts::in_c);
     suite.add_kvm("a host in C that ends early", hosts::ends_early);
     suite.add_kvm("the example in C", hosts::example);
+    suite.add_kvm("a host in C with warm clones", clones::in_c);
+    suite.add_kvm(
+        "a host in C that ends beside warm clones",
+        clones::ends_early,
+    );
+    suite.add_kvm("the example of warm clones in C", clones::example);
+    suite.add_kvm("the documentation's example in C", clones::documented_in_c);
     suite.add_kvm("a host in Python", hosts::in_python);
     suite.add(
         "types and style of the Python package",
         hosts::types_and_style,
     );
     suite.run()
+}
+
+/// Works in parts, under qemu, and in VMs with fewer, as many and more vCPUs than the host has processors.
+fn parts() -> Result<()> {
+    let run = Run::new(&compile::alone("parts", COMPILER)?, ["1000"]);
+    let expected = run.reference()?;
+    for cpus in ["1", "2", "4"] {
+        compare::check_equal(&expected, &run.hartline(&["--cpus", cpus])?)?;
+    }
+    Ok(())
 }
 
 fn program() -> Result<PathBuf> {
@@ -53,19 +84,27 @@ fn program() -> Result<PathBuf> {
 
 /// Runs the program with lines for its calls. `from` is a snapshot to continue in its place.
 fn outcome(options: &[&str], lines: &[Value], from: Option<&Path>) -> Result<Outcome> {
-    let mut command = hartline::command("run")?;
-    command.args(options).args(["--calls", "-"]);
     match from {
-        None => command.arg(program()?),
-        Some(from) => command.arg("--from").arg(from),
-    };
+        None => outcome_of(options, lines, &[program()?.as_ref()]),
+        Some(from) => outcome_of(options, lines, &["--from".as_ref(), from.as_ref()]),
+    }
+}
+
+/// Runs a program, which `words` name, with lines for its calls.
+fn outcome_of(options: &[&str], lines: &[Value], words: &[&OsStr]) -> Result<Outcome> {
+    let mut command = hartline::command("run")?;
+    command.args(options).args(["--calls", "-"]).args(words);
     let lines = lines.iter().map(|line| format!("{line}\n"));
     process::run(&mut command, lines.collect::<String>().as_bytes())
 }
 
 /// The answers to lines. Other lines of output are left out.
 fn answers(options: &[&str], lines: &[Value], from: Option<&Path>) -> Result<Vec<Value>> {
-    let outcome = outcome(options, lines, from)?;
+    answers_in(&outcome(options, lines, from)?, lines)
+}
+
+/// The answers to lines in the output of a run.
+fn answers_in(outcome: &Outcome, lines: &[Value]) -> Result<Vec<Value>> {
     let text = outcome.stdout_text();
     let answers: Vec<Value> = text
         .lines()
@@ -385,9 +424,9 @@ fn alone() -> Result<()> {
     let run = Run::new(&program, [] as [&str; 0]);
     let here = run.hartline(&[])?.stdout_text();
     let elsewhere = run.reference()?.stdout_text();
-    let expected = |error| format!("ready\n{error}: 42 0\n");
-    match here == expected("Transport endpoint is not connected")
-        && elsewhere == expected("Function not implemented")
+    let expected = |error, has_generation| format!("ready\n{error}: 42 {has_generation}\n");
+    match here == expected("Transport endpoint is not connected", 1)
+        && elsewhere == expected("Function not implemented", 0)
     {
         true => Ok(()),
         false => Err(format!("{here:?}, {elsewhere:?}").into()),

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         python(Some(("erofs", &["mkfs.erofs", "--quiet"])))
     });
     suite.add_kvm("at a signal, while the program computes", at_a_signal);
+    suite.add_kvm("at a signal, in the middle of everything", while_busy);
     suite.add_kvm("at accept", || listening("accept"));
     suite.add_kvm("at epoll_wait", || listening("epoll"));
     suite.add_kvm("a snapshot of a program from a snapshot", again);
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     suite.add_kvm("two VMs at once", at_once);
     suite.add_kvm("many megabytes", large);
     suite.add_kvm("free and zero memory takes no room", holes);
+    suite.add_kvm("arguments of the new VM", arguments);
     suite.add_kvm("what a snapshot cannot contain", refused);
     suite.add_kvm("the program ends before", too_late);
     suite.add_kvm("the time limit: the program goes on", late_and_on);
@@ -318,6 +320,30 @@ fn at_a_signal() -> Result<()> {
     expect(&place.from("one", "x", &[])?, 4, "computed\n")
 }
 
+/// A snapshot in the middle of a thousand threads, forks, file and pipe I/O, timers and signals, at different moments.
+fn while_busy() -> Result<()> {
+    let place = Place::new()?;
+    for (number, pause) in [0, 61].into_iter().enumerate() {
+        let name = format!("busy-{number}");
+        let mut command = place.writing(&name, "signal", &["busy"], &[])?;
+        let mut running = Running::start(&mut command)?;
+        running.expect_line("ready")?;
+        thread::sleep(Duration::from_millis(pause));
+        running.signal(libc::SIGUSR2)?;
+        let snapshot = place.path(&name);
+        until("a snapshot", || snapshot.exists())?;
+        let mut input = running.child.stdin.take().ok_or("no input")?;
+        input.write_all(b"x")?;
+        running.expect_line("all ended")?;
+        let status = process::wait(&mut running.child)?.ok_or("it does not end")?;
+        if status.code() != Some(3) {
+            return Err(format!("the program itself: {status}").into());
+        }
+        expect(&place.from(&name, "x", &[])?, 3, "all ended\n")?;
+    }
+    Ok(())
+}
+
 fn listening(part: &str) -> Result<()> {
     let place = Place::new()?;
     let mut command = place.writing("one", "listen", &[part], &["--snapshot-end"])?;
@@ -368,14 +394,17 @@ fn numbers() -> Result<()> {
         let outcome = place.from("one", "x", &[])?;
         let text = outcome.stdout_text();
         let lines: Vec<&str> = text.lines().collect();
-        let [random, id, time] = lines[..] else {
+        let [random, id, time, generation] = lines[..] else {
             return Err(format!("{outcome:?}").into());
         };
         let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         if host.as_secs().abs_diff(time.parse()?) > PATIENCE.as_secs() {
             return Err(format!("the time is {time}").into());
         }
-        seen.extend([random.to_owned(), id.to_owned()]);
+        if generation.parse::<i64>()? <= 0 {
+            return Err(format!("the generation is {generation}").into());
+        }
+        seen.extend([random, id, generation].map(str::to_owned));
     }
     let count = seen.len();
     seen.sort();
@@ -384,6 +413,30 @@ fn numbers() -> Result<()> {
         true => Ok(()),
         false => Err(format!("{seen:?}").into()),
     }
+}
+
+/// The arguments of `--from` are in a file of the new VM, and those of an earlier VM are not.
+fn arguments() -> Result<()> {
+    let place = Place::new()?;
+    place.write("one", &["arguments"])?;
+    let run = |name: &str, options: &[&str], arguments: &[&str]| {
+        let mut command = from(&place.path(name), options)?;
+        process::run(command.args(arguments), b"x")
+    };
+    let many = ["a b", "", "--from", "\u{e4}"];
+    expect(&run("one", &[], &many)?, 0, "[a b][][--from][\u{e4}]\n")?;
+    expect(&run("one", &[], &[])?, 0, "none\n")?;
+    let two = place.path("two").display().to_string();
+    let again = [
+        "--snapshot",
+        &two,
+        "--snapshot-at",
+        "stdin",
+        "--snapshot-end",
+    ];
+    expect(&run("one", &again, &["earlier"])?, 0, "")?;
+    expect(&run("two", &[], &[])?, 0, "\n")?;
+    expect(&run("two", &[], &["later"])?, 0, "[later]\n")
 }
 
 fn at_once() -> Result<()> {
@@ -463,7 +516,7 @@ fn refused() -> Result<()> {
     // Mistakes of the command line.
     place.write("one", &["numbers"])?;
     let one = place.path("one").display().to_string();
-    let mistakes: [&[&str]; 8] = [
+    let mistakes: [&[&str]; 7] = [
         &[
             "--gdb",
             "--snapshot",
@@ -472,7 +525,6 @@ fn refused() -> Result<()> {
             "stdin",
             "/bin/true",
         ],
-        &["--from", &one, "/bin/true"],
         &["--from", &one, "--mem", "1G"],
         &["--from", &one, "--rootfs", "/"],
         &["--snapshot", "x", "/bin/true"],

@@ -5,10 +5,12 @@
 mod ablation;
 mod cold;
 mod compute;
+mod debug;
 mod disk;
 mod io;
 mod jit;
 mod memory;
+mod parallel;
 mod programs;
 mod results;
 mod service;
@@ -48,10 +50,14 @@ enum Benchmark {
     Syscalls(syscalls::Arguments),
     /// Measure whether threads keep several vCPUs busy, in translated code and in the interpreter
     Threads(threads::Arguments),
+    /// Measure work in parts on two vCPUs, beside native threads and OpenMP
+    Parallel(parallel::Arguments),
     /// Compare network servers: native code, qemu-riscv64 and a VM serve the same client
     Io(io::Arguments),
     /// Compare disks: a native program and a VM read 4 KiB at random offsets
     Disk(disk::Arguments),
+    /// Measure programs that a debugger is attached to, beside the same without one
+    Debug(debug::Arguments),
     /// Measure programs that go on from a snapshot, and calls and resets of a program
     Snapshot(snapshot::Arguments),
     /// Measure the daemon: times of runs, leaked resources, idle machines and restart (as root)
@@ -84,8 +90,10 @@ fn measure(benchmark: &Benchmark) -> anyhow::Result<ExitCode> {
         Benchmark::Ablation(arguments) => ablation::main(arguments),
         Benchmark::Syscalls(arguments) => syscalls::main(arguments),
         Benchmark::Threads(arguments) => threads::main(arguments),
+        Benchmark::Parallel(arguments) => parallel::main(arguments),
         Benchmark::Io(arguments) => io::main(arguments),
         Benchmark::Disk(arguments) => disk::main(arguments),
+        Benchmark::Debug(arguments) => debug::main(arguments),
         Benchmark::Snapshot(arguments) => snapshot::main(arguments),
         Benchmark::Service(arguments) => service::main(arguments),
     }

@@ -43,9 +43,45 @@ impl Memory {
     }
 }
 
+/// Private memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Private {
+    kib: u64,
+}
+
+impl Private {
+    /// Reads that of this process.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn of_this_process() -> anyhow::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string("/proc/self/smaps_rollup")?))
+    }
+
+    fn parse(rollup: &str) -> Self {
+        let values = rollup.lines().filter(|line| line.starts_with("Private_"));
+        let values = values.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        Self { kib: values.sum() }
+    }
+
+    /// What is more than before, MiB.
+    pub fn mib_since(self, before: Self) -> f64 {
+        self.kib.saturating_sub(before.kib) as f64 / 1024.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn private_memory_is_a_sum() {
+        let rollup = "00400000-7f ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPrivate_Clean: 100 kB\n\
+            Private_Dirty: 2048 kB\nPrivate_Hugetlb: 0 kB\n";
+        let (before, now) = (Private { kib: 100 }, Private::parse(rollup));
+        assert_eq!(now.kib, 2148);
+        assert_eq!(now.mib_since(before), 2.0);
+    }
 
     #[test]
     fn memory_is_told_apart() {

@@ -11,7 +11,7 @@ fn help_lists_the_benchmarks() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("Usage: hartline bench"));
     for name in [
-        "compute", "ablation", "syscalls", "io", "disk", "snapshot", "service",
+        "compute", "ablation", "syscalls", "io", "disk", "debug", "snapshot", "service",
     ] {
         assert!(text.contains(&format!("\n  {name} ")), "{name}: {text}");
     }

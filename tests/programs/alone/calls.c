@@ -162,6 +162,8 @@ int main(int argc, char **argv) {
     hartline_export("say", say);
     hartline_export("change", change);
     hartline_export("streams", streams);
+    if (hartline_export("add", echo) != -1 || errno != EEXIST)
+        return 1;
     puts("ready");
     fflush(stdout);
     hartline_serve();
@@ -169,6 +171,6 @@ int main(int argc, char **argv) {
     uint64_t sum, numbers[2] = {40, 2};
     int error = errno;
     hartline_call("add", 3, numbers, sizeof numbers, &sum, sizeof sum);
-    printf("%s: %lu %lu\n", strerror(error), sum, hartline_generation());
+    printf("%s: %lu %d\n", strerror(error), sum, hartline_generation() != 0);
     return 0;
 }

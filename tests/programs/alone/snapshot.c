@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,6 +210,120 @@ static int compute(void) {
     return 4;
 }
 
+// What the threads of `busy` do until they are told to stop.
+enum { SLEEPERS = 1000, FILE_BYTES = 1 << 16 };
+
+static atomic_int is_over;
+static atomic_ulong wakeups, forks, rewrites, rallies, signals;
+
+static void *sleeps(void *argument) {
+    uint64_t number = (uintptr_t)argument, sum = 0;
+    for (unsigned long rounds = 0;; rounds++) {
+        CHECK(sum == rounds * number);
+        if (atomic_load(&is_over))
+            return NULL;
+        usleep(100000 + number * 100);
+        sum += number;
+        atomic_fetch_add(&wakeups, 1);
+    }
+}
+
+static void *makes_children(void *unused) {
+    for (int code = 0; !atomic_load(&is_over); code = (code + 1) % 100) {
+        int status;
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0)
+            _exit(code);
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == code);
+        atomic_fetch_add(&forks, 1);
+    }
+    return unused;
+}
+
+static void *writes_a_file(void *unused) {
+    static unsigned char out[FILE_BYTES], in[FILE_BYTES];
+    int file = open("/tmp/busy", O_RDWR | O_CREAT, 0600);
+    CHECK(file >= 0);
+    for (unsigned char round = 1; !atomic_load(&is_over); round++) {
+        memset(out, round, sizeof out);
+        CHECK(pwrite(file, out, sizeof out, 0) == sizeof out);
+        CHECK(ftruncate(file, 100) == 0 && ftruncate(file, sizeof out) == 0);
+        CHECK(pread(file, in, sizeof in, 0) == sizeof in);
+        CHECK(memcmp(in, out, 100) == 0 && in[100] == 0 && in[sizeof in - 1] == 0);
+        atomic_fetch_add(&rewrites, 1);
+    }
+    return unused;
+}
+
+static void *answers(void *argument) {
+    int *ends = argument;
+    uint64_t number;
+    while (read(ends[0], &number, sizeof number) == sizeof number) {
+        number++;
+        CHECK(write(ends[1], &number, sizeof number) == sizeof number);
+    }
+    return NULL;
+}
+
+static void *asks(void *argument) {
+    int *ends = argument;
+    uint64_t number = 1;
+    while (!atomic_load(&is_over)) {
+        uint64_t before = number;
+        CHECK(write(ends[1], &number, sizeof number) == sizeof number);
+        CHECK(read(ends[0], &number, sizeof number) == sizeof number && number == before + 1);
+        atomic_fetch_add(&rallies, 1);
+    }
+    close(ends[1]);
+    return NULL;
+}
+
+static void counts(int signal) {
+    (void)signal;
+    atomic_fetch_add(&signals, 1);
+}
+
+// All of it at once, until there is a line of input. Each thread checks what it sees.
+static int busy(void) {
+    pthread_t threads[SLEEPERS + 4];
+    pthread_attr_t small;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 65536) == 0);
+    struct sigaction action = {.sa_handler = counts, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    struct itimerval often = {{.tv_usec = 3000}, {.tv_usec = 3000}};
+    for (uintptr_t n = 0; n < SLEEPERS; n++)
+        CHECK(pthread_create(&threads[n], &small, sleeps, (void *)n) == 0);
+    int to[2], from[2];
+    CHECK(pipe(to) == 0 && pipe(from) == 0);
+    int near[2] = {from[0], to[1]}, far[2] = {to[0], from[1]};
+    void *(*const others[])(void *) = {asks, answers, makes_children, writes_a_file};
+    void *const arguments[] = {near, far, NULL, NULL};
+    for (int n = 0; n < 4; n++)
+        CHECK(pthread_create(&threads[SLEEPERS + n], NULL, others[n], arguments[n]) == 0);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    puts("ready");
+    fflush(stdout);
+    char byte;
+    ssize_t count;
+    do
+        count = read(0, &byte, 1);
+    while (count < 0 && errno == EINTR);
+    CHECK(count == 1);
+    unsigned long before[] = {wakeups, forks, rewrites, rallies, signals};
+    // The timer's signals interrupt sleeps.
+    for (uint64_t end = now(CLOCK_MONOTONIC) + 1000000000; now(CLOCK_MONOTONIC) < end;)
+        usleep(10000);
+    unsigned long after[] = {wakeups, forks, rewrites, rallies, signals};
+    for (int n = 0; n < 5; n++)
+        CHECK(after[n] > before[n]);
+    atomic_store(&is_over, 1);
+    for (int n = 0; n < SLEEPERS + 4; n++)
+        CHECK(pthread_join(threads[n], NULL) == 0);
+    puts("all ended");
+    return 3;
+}
+
 // Serves a connection of its child, which connects some time later.
 static int server(int waits_by_epoll) {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/tmp/socket"};
@@ -249,7 +364,23 @@ static int numbers(void) {
     char id[40] = {0};
     int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
     CHECK(file >= 0 && read(file, id, 37) == 37);
-    printf("%s%ld\n", id, (long)time(NULL));
+    // hartline_generation() of hartline.h.
+    printf("%s%ld\n%ld\n", id, (long)time(NULL), syscall(0x484c, 3));
+    return 0;
+}
+
+// Prints the arguments of the new VM, each in brackets.
+static int given(void) {
+    char line[8], text[256];
+    CHECK(access("/run/hartline/arguments", F_OK) == -1);
+    while (read(0, line, sizeof line) > 0) {
+        FILE *file = fopen("/run/hartline/arguments", "r");
+        size_t length = file ? fread(text, 1, sizeof text, file) : 0;
+        for (size_t at = 0; at < length; at += strlen(text + at) + 1)
+            printf("[%s]", text + at);
+        puts(file ? "" : "none");
+        CHECK(!file || (length == 0 || text[length - 1] == 0));
+    }
     return 0;
 }
 
@@ -286,12 +417,16 @@ int main(int count, char **arguments) {
         return everything();
     if (strcmp(part, "compute") == 0)
         return compute();
+    if (strcmp(part, "busy") == 0)
+        return busy();
     if (strcmp(part, "accept") == 0)
         return server(0);
     if (strcmp(part, "epoll") == 0)
         return server(1);
     if (strcmp(part, "numbers") == 0)
         return numbers();
+    if (strcmp(part, "arguments") == 0)
+        return given();
     if (strcmp(part, "crash") == 0)
         return crash();
     if (strcmp(part, "large") == 0)

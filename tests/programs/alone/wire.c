@@ -6,6 +6,7 @@
  * wire several IP PORT     sends several datagrams by one call, and compares what comes back so
  * wire refused IP PORT     how connecting to a port without listener ends
  * wire reset IP PORT       closes a connection while the other end sends
+ * wire leave IP PORT N     sends N bytes over TCP and a datagram, and ends at once
  * wire silent IP PORT      connections whose peer answers a byte and then is gone
  */
 #define _GNU_SOURCE
@@ -16,6 +17,7 @@
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +312,26 @@ static int silent(const char *ip, int port) {
     return 0;
 }
 
+static int leave(const char *ip, int port, long length) {
+    /* A signal that comes before the end must not change the exit code. */
+    signal(SIGINT, SIG_IGN);
+    socklen_t size;
+    struct sockaddr_storage to = target(ip, port, &size);
+    int fd = socket(to.ss_family, SOCK_STREAM, 0);
+    CHECK(connect(fd, (struct sockaddr *)&to, size) == 0);
+    char *bytes = malloc(length);
+    memset(bytes, 'x', length);
+    for (long sent = 0; sent < length;) {
+        ssize_t count = write(fd, bytes + sent, length - sent);
+        CHECK(count > 0);
+        sent += count;
+    }
+    int datagrams = socket(to.ss_family, SOCK_DGRAM, 0);
+    CHECK(sendto(datagrams, "last", 4, 0, (struct sockaddr *)&to, size) == 4);
+    /* Both sockets are open. */
+    _exit(4);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[1] : "";
     if (strcmp(what, "serve") == 0)
@@ -318,6 +340,8 @@ int main(int argc, char **argv) {
     int port = atoi(argv[3]);
     if (strcmp(what, "connect") == 0 && argc > 4)
         return connect_to(argv[2], port, atol(argv[4]));
+    if (strcmp(what, "leave") == 0 && argc > 4)
+        return leave(argv[2], port, atol(argv[4]));
     if (strcmp(what, "udp") == 0)
         return datagrams(argv[2], port);
     if (strcmp(what, "several") == 0)

@@ -25,15 +25,25 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Starts a daemon, and in it a machine named `box` that sleeps.
 pub(super) fn start() -> Result<Daemon> {
-    // Some commands compute: the interpreter would take long.
-    let daemon = Daemon::start("pool = 1\nbaseline = true")?;
+    let daemon = start_empty()?;
     push(&daemon)?;
     sleeper(&daemon, "box")?;
     Ok(daemon)
 }
 
-/// Uploads a root file system with busybox, named `tools`.
+fn start_empty() -> Result<Daemon> {
+    // Some commands compute: the interpreter would take long.
+    Daemon::start("pool = 1\nbaseline = true")
+}
+
+/// Uploads a root file system with busybox, named `tools`. Its translation is there.
 pub(super) fn push(daemon: &Daemon) -> Result<()> {
+    daemon.give_image(&paths::busybox())?;
+    push_untranslated(daemon)
+}
+
+/// Uploads the root file system, which the daemon translates while the test runs.
+fn push_untranslated(daemon: &Daemon) -> Result<()> {
     daemon.push_packed("name=tools", &tools()?)?;
     Ok(())
 }
@@ -94,7 +104,10 @@ fn spawn(daemon: &Daemon, arguments: &[&str]) -> Result<Child> {
 
 /// Streams, exit codes, environment, user and directory.
 pub fn commands() -> Result<()> {
-    let daemon = start()?;
+    // The first commands run before their program is translated.
+    let daemon = start_empty()?;
+    push_untranslated(&daemon)?;
+    sleeper(&daemon, "box")?;
     let both = script(&daemon, "echo out; echo err >&2; exit 7")?;
     let right = both["stdout"]["text"] == "out\n"
         && both["stderr"]["text"] == "err\n"

@@ -13,6 +13,7 @@ const LEAST_CALLS: u64 = 25;
 pub fn is_translated() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
     let program = compile::programs(VARIANTS[1])?;
+    daemon.give_image(&program)?;
     daemon.push("name=jit", &fs::read(&program)?)?;
     let outcome = run(&daemon, &json!({ "program": "jit", "args": ["jit"] }))?;
     let text = outcome["stdout"]["text"].as_str().unwrap_or_default();

@@ -27,8 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn begin() -> Result<(Daemon, Arc<File>)> {
     let (host, _) = host()?;
     let daemon = Daemon::start_in_network(CONFIGURATION, &host)?;
-    let program = fs::read(compile::alone("moved", "riscv64-linux-gnu-gcc")?)?;
-    let pushed = daemon.push("name=moved", &program)?;
+    let program = compile::alone("moved", "riscv64-linux-gnu-gcc")?;
+    daemon.give_image(&program)?;
+    let pushed = daemon.push("name=moved", &fs::read(program)?)?;
     check("pushed", pushed["state"] == "ready", &pushed)?;
     super::snapshots::push(&daemon)?;
     Ok((daemon, host))

@@ -19,6 +19,7 @@ type Row = (Value, &'static [&'static str], &'static str);
 
 pub fn of_programs() -> Result<()> {
     let daemon = Daemon::start("pool = 1")?;
+    daemon.give_image(&paths::busybox())?;
     let busybox = fs::read(paths::busybox())?;
     let archive = tar(&[
         ("bin/busybox", b'0', "", &busybox),
@@ -101,6 +102,7 @@ pub fn in_volumes() -> Result<()> {
     const SCRIPT: &str = "cd /x; b=/bin/busybox; $b mkdir $1; umask 077; echo one >$1/f; \
         echo two >>$1/f; $b stat -c %u:%g $1 $1/f; $b chown $2 $1/f && $b cat $1/f";
     let daemon = Daemon::start("pool = 1")?;
+    daemon.give_image(&paths::busybox())?;
     let busybox = fs::read(paths::busybox())?;
     let archive = tar(&[("bin/busybox", b'0', "", &busybox)]);
     daemon.push_packed("name=tools", &archive)?;

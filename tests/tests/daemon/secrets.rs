@@ -24,6 +24,7 @@ fn put(daemon: &Daemon, name: &str, contents: &[u8]) -> Result<Answer> {
 /// A daemon with the program `tools`, which is busybox.
 fn start() -> Result<Daemon> {
     let daemon = Daemon::start("pool = 1")?;
+    daemon.give_image(&paths::busybox())?;
     let busybox = fs::read(paths::busybox())?;
     daemon.push_packed("name=tools", &tar(&[("bin/busybox", b'0', "", &busybox)]))?;
     Ok(daemon)

@@ -23,7 +23,14 @@ pub(super) fn start(configuration: &str) -> Result<Daemon> {
     Ok(daemon)
 }
 
+/// Uploads a root file system with busybox, named `tools`. Its translation is there.
 pub(super) fn push(daemon: &Daemon) -> Result<()> {
+    daemon.give_image(&paths::busybox())?;
+    push_untranslated(daemon)
+}
+
+/// Uploads the root file system and waits until it is translated.
+fn push_untranslated(daemon: &Daemon) -> Result<()> {
     daemon.push("name=tools", &tools()?)?;
     Ok(())
 }
@@ -519,7 +526,7 @@ pub fn late_translations() -> Result<()> {
     const RUNS: usize = 100;
     // A translation of busybox takes longer: a run asks for it, and gets an answer a second later.
     let daemon = Daemon::start("pool = 2\ntranslation_timeout_s = 1")?;
-    push(&daemon)?;
+    push_untranslated(&daemon)?;
     let mut spec = script("reading", "echo ready; read line; echo $line");
     spec["interactive"] = true.into();
     let reading = machine(&daemon, &spec)?;

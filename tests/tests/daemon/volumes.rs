@@ -309,8 +309,9 @@ pub fn operations() -> Result<()> {
     check("every operation has a line", missing.is_empty(), &missing)?;
 
     let daemon = Daemon::start("pool = 1")?;
-    let program = fs::read(compile::alone("volumes", "riscv64-linux-gnu-gcc")?)?;
-    let archive = super::tar(&[("volumes", b'0', "", &program)]);
+    let program = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
+    daemon.give_image(&program)?;
+    let archive = super::tar(&[("volumes", b'0', "", &fs::read(program)?)]);
     let program = daemon.push("name=volumes", &archive)?;
     let volume = json!({ "name": "data", "size": 24 << 20 });
     post(&daemon, "/v1/volumes", &volume)?.expect(201)?;

@@ -22,8 +22,9 @@ const MAX_DEPTH: usize = 1024;
 /// Runs `volumes KIND /x` with a volume of `size` bytes to its end. Result: its output, and the
 /// volume's directory.
 fn attack(scene: &Scene, kind: &str, size: u64) -> Result<(String, PathBuf)> {
-    let program = fs::read(compile::alone("volumes", "riscv64-linux-gnu-gcc")?)?;
-    let program = scene.attack_push("name=volumes", &program)?;
+    let program = compile::alone("volumes", "riscv64-linux-gnu-gcc")?;
+    scene.daemon.give_image(&program)?;
+    let program = scene.attack_push("name=volumes", &fs::read(program)?)?;
     let volume = json!({ "name": "data", "size": size }).to_string();
     scene
         .attack("POST", "/v1/volumes", volume.as_bytes())?

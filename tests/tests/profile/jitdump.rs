@@ -1,10 +1,12 @@
 //! The file of `--jitdump`, as its specification describes it.
 
-use super::{DEBUG, hotspots};
-use hartline_tests::Result;
+use hartline_tests::compile::Variant;
 use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, compile, hartline, process};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::process::Command;
 
 /// A function in the file.
 #[derive(Debug, Default)]
@@ -94,12 +96,26 @@ fn parse(mut bytes: &[u8]) -> Result<HashMap<String, Function>> {
     }
 }
 
-/// The file has the program's functions, with their code and the lines where they begin.
-pub fn functions() -> Result<()> {
+/// Debug information, and no C library.
+const BARE: Variant = Variant {
+    name: "O2-bare",
+    flags: &["-O2", "-static", "-nostdlib", "-ffreestanding"],
+};
+
+/// A command of hartline with a cache of its own.
+fn hartline_with(cache: &Scratch, subcommand: &str) -> Result<Command> {
+    let mut command = hartline::command(subcommand)?;
+    command.env("HARTLINE_CACHE", cache.path());
+    Ok(command)
+}
+
+/// The functions in the file of a run of a program with these options, and with the translations in a cache.
+fn dump(program: &OsStr, cache: &Scratch, options: &[&str]) -> Result<HashMap<String, Function>> {
     let folder = Scratch::new()?;
     let option = format!("--jitdump={}", folder.path().display());
-    let outcome = hotspots(DEBUG, "1")?.hartline(&[&option])?;
-    if outcome.code != 0 {
+    let mut command = hartline_with(cache, "run")?;
+    let outcome = process::run(command.arg(option).args(options).arg(program), &[])?;
+    if outcome.code != 0 || !outcome.stderr.is_empty() {
         return Err(format!("{outcome:?}").into());
     }
     let mut names = Vec::new();
@@ -116,16 +132,37 @@ pub fn functions() -> Result<()> {
     if !process.is_some_and(is_process) {
         return Err(format!("the name is {name}").into());
     }
-    let functions = parse(&fs::read(folder.path().join(name))?)?;
-    for (name, line) in [("three_quarters", 14), ("one_quarter", 16)] {
+    parse(&fs::read(folder.path().join(name))?)
+}
+
+/// The file has the program's functions, with their code, the lines where they begin, and those of the
+/// function that is inlined in one of them.
+pub fn functions() -> Result<()> {
+    const INLINED: [u32; 2] = [6, 7];
+    let (folder, cache) = (Scratch::new()?, Scratch::new()?);
+    let program = compile::debugged(folder.path(), "bare.c", BARE)?;
+    let program = program.as_os_str();
+    let built = process::run(
+        hartline_with(&cache, "build")?.arg("--all").arg(program),
+        &[],
+    )?;
+    if built.code != 0 {
+        return Err(format!("{built:?}").into());
+    }
+    let functions = dump(program, &cache, &[])?;
+    for (name, line, inlined) in [("_start", 13, &[][..]), ("outer", 10, &INLINED)] {
         let function = functions.get(name).ok_or_else(|| format!("no {name}"))?;
-        let (file, first) = function
-            .lines
-            .first()
-            .ok_or_else(|| format!("{name} has no line"))?;
-        if !file.ends_with("/hotspots.c") || *first != line || function.code < 8 {
+        let is_in_source = |line: &&(String, u32)| line.0.ends_with("/bare.c");
+        let lines = function.lines.iter().filter(is_in_source);
+        let lines: Vec<u32> = lines.map(|line| line.1).collect();
+        let has_inlined = inlined.iter().all(|line| lines.contains(line));
+        if lines.first() != Some(&line) || !has_inlined || function.code < 8 {
             return Err(format!("{name}: {function:?}").into());
         }
     }
-    Ok(())
+    // Without translation there is nothing to write.
+    match dump(program, &cache, &["--interpret"])?.len() {
+        0 => Ok(()),
+        others => Err(format!("{others} functions without translation").into()),
+    }
 }

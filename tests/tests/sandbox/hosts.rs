@@ -1,6 +1,6 @@
 //! Hosts in C and Python: `vmm/embed-c` and `deploy/sdk/python-host`.
 
-use super::program;
+use super::{clones, program};
 use hartline_tests::process::{self, Outcome};
 use hartline_tests::python::Package;
 use hartline_tests::tree::Scratch;
@@ -60,12 +60,13 @@ fn archive() -> Result<Option<PathBuf>> {
     Ok(found.into_iter().max().map(|(_, path)| path))
 }
 
-fn succeed(command: &mut Command) -> Result<Outcome> {
+/// Runs a command, which must succeed.
+pub fn succeed(command: &mut Command) -> Result<Outcome> {
     process::succeed(command, DEADLINE)
 }
 
-/// Compiles a C host.
-fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+/// Compiles a C host. `source` may be a path in the repository.
+pub fn compile(source: impl AsRef<Path>, folder: &Path) -> Result<PathBuf> {
     let (library, host) = (library()?, folder.join("host"));
     let mut path = OsStr::new("-Wl,-rpath,").to_owned();
     path.push(library);
@@ -169,7 +170,7 @@ fn names(cache: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The package's own tests, with its wheel in a new environment.
+/// The package's own tests, and the documentation's examples, with its wheel in a new environment.
 pub fn in_python() -> Result<()> {
     let folder = Scratch::new()?;
     let library = library()?;
@@ -181,8 +182,10 @@ pub fn in_python() -> Result<()> {
     tests
         .env("HARTLINE_CACHE", hartline::cache()?)
         .env("HARTLINE_CALLS", program()?)
+        .env("HARTLINE_WARM", clones::snapshot(folder.path())?)
         .env("HARTLINE_BUSYBOX", paths::busybox());
-    succeed(&mut tests).map(drop)
+    succeed(&mut tests)?;
+    clones::documented_in_python(&python, folder.path())
 }
 
 /// The types are complete and right, and the style is the usual one.

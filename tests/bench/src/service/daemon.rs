@@ -117,10 +117,22 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses the program.
     pub async fn push(&self, file: &Path) -> anyhow::Result<String> {
+        self.upload(file, "service", "").await
+    }
+
+    /// Uploads a root file system and waits until a program in it is translated. Result: its id.
+    ///
+    /// # Errors
+    /// The daemon refuses it.
+    pub async fn push_root(&self, archive: &Path, program: &str) -> anyhow::Result<String> {
+        self.upload(archive, "root", program).await
+    }
+
+    async fn upload(&self, file: &Path, name: &str, programs: &str) -> anyhow::Result<String> {
         let mut connection = self.connect().await?;
         let opened = tokio::fs::File::open(file).await;
         let opened = opened.with_context(|| file.display().to_string())?;
-        let program = connection.upload(opened, "service", "").await?;
+        let program = connection.upload(opened, name, programs).await?;
         let program = connection.until_ready(program).await?;
         let text = |field| program.get(field).and_then(Value::as_str);
         match (text("state"), text("message"), text("id")) {

@@ -1,6 +1,7 @@
-//! `hartline bench service`: starts a daemon and measures the rate of runs, leaked resources, the
+//! `hartline bench service`: starts a daemon and measures the rate of runs, runs from a snapshot, leaked resources, the
 //! cost of idle machines, and the time until machines are back after a kill of the daemon.
 
+mod again;
 mod daemon;
 mod left;
 mod load;
@@ -10,7 +11,7 @@ mod results;
 use anyhow::{Context, ensure};
 use daemon::Daemon;
 use left::Left;
-use results::{Commands, Results};
+use results::{Results, Times};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +34,10 @@ pub struct Arguments {
     /// Measure this many commands in a running machine, one after another; 0: skip
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     commands: u32,
+
+    /// Measure this many runs from a snapshot of python3, one after another; 0: skip
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    snapshot_runs: u32,
 
     /// Make this many runs between two counts of resources, to find leaks; 0: skip
     #[arg(long, value_name = "N", default_value_t = 5000)]
@@ -103,8 +108,14 @@ async fn measure_with(
     if arguments.commands > 0 {
         let machine = machines::start(daemon, &program, 1).await?;
         let times = load::commands(daemon, &machine[0], arguments.commands).await?;
-        results.commands = Some(Commands::new(&times));
+        results.commands = Some(Times::new(times));
         machines::end(daemon, &machine).await?;
+    }
+    if arguments.snapshot_runs > 0 {
+        let root = arguments.programs.join("roots/riscv64/python3.13");
+        let again = again::measure(daemon, &root, arguments.snapshot_runs).await?;
+        progress(&format!("runs from a snapshot: {}", again.again));
+        results.again = Some(again);
     }
     if arguments.runs > 0 {
         let before = daemon.settle(None).await?;

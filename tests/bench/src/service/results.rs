@@ -1,5 +1,6 @@
 //! The results of `hartline bench service`, as JSON and as text.
 
+use super::again::Again;
 use super::machines::{Idle, Restart};
 use super::{Arguments, Left};
 use serde::Serialize;
@@ -19,17 +20,19 @@ pub struct Results {
     sequential: u32,
     parallel: u32,
     /// Commands in a running machine.
-    pub commands: Option<Commands>,
+    pub commands: Option<Times>,
+    /// Runs of python from a snapshot.
+    pub again: Option<Again>,
     /// Resources before and after many runs.
     left: Option<Runs>,
     pub idle: Option<Idle>,
     pub restart: Option<Restart>,
 }
 
-/// Times of commands in a running machine, from the request to the whole answer.
+/// Times of requests, one after another, each to the whole answer.
 #[derive(Debug, Clone, Serialize)]
-pub struct Commands {
-    /// The number of commands, one after another.
+pub struct Times {
+    /// Their number.
     count: usize,
     /// Median, milliseconds.
     p50_ms: f64,
@@ -37,14 +40,21 @@ pub struct Commands {
     p99_ms: f64,
 }
 
-impl Commands {
-    /// Makes the result from times, shortest first.
-    pub fn new(times: &[Duration]) -> Self {
+impl Times {
+    /// Makes the result from times.
+    pub fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
         Self {
             count: times.len(),
-            p50_ms: percentile(times, 50),
-            p99_ms: percentile(times, 99),
+            p50_ms: percentile(&times, 50),
+            p99_ms: percentile(&times, 99),
         }
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p50 {:.1} ms, p99 {:.1} ms", self.p50_ms, self.p99_ms)
     }
 }
 
@@ -69,6 +79,7 @@ impl Results {
             sequential: arguments.sequential,
             parallel: arguments.parallel,
             commands: None,
+            again: None,
             left: None,
             idle: None,
             restart: None,
@@ -114,8 +125,16 @@ impl fmt::Display for Results {
         if let Some(commands) = &self.commands {
             writeln!(
                 f,
-                "{} commands in a running machine: p50 {:.1} ms, p99 {:.1} ms",
-                commands.count, commands.p50_ms, commands.p99_ms
+                "{} commands in a running machine: {commands}",
+                commands.count
+            )?;
+        }
+        if let Some(again) = &self.again {
+            writeln!(f, "runs of python3, {}: {}", again.new.count, again.new)?;
+            writeln!(
+                f,
+                "from a snapshot, {}: {}; the first one {:.1} ms; two clients: {:.1} runs/s",
+                again.again.count, again.again, again.first_ms, again.per_s
             )?;
         }
         if let Some(left) = &self.left {

@@ -1,11 +1,13 @@
-//! `hartline bench snapshot`: programs that go on from a snapshot, beside new runs and native ones, and
-//! calls and resets of a program that exports functions.
+//! `hartline bench snapshot`: programs that go on from a snapshot, beside new runs and native ones; requests to
+//! servers in VMs that are reset after each; and calls and resets of a program that exports functions.
 //!
 //! All translations are made before: the figures are those of prepared programs.
 
 mod calls;
+mod requests;
 mod results;
 mod starts;
+mod warm;
 
 use super::compute::{load_average, progress};
 use super::programs::Programs;
@@ -29,6 +31,9 @@ pub struct Arguments {
     /// Make this many calls, and a tenth of them with a reset each
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
     calls: u32,
+    /// Make this many requests to each server in each way
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    requests: u32,
     /// Take the programs from this directory, which `make bench-programs` prepares
     #[arg(long, value_name = "DIR", default_value = "target/bench-programs")]
     programs: PathBuf,
@@ -41,6 +46,43 @@ const PROGRAM: super::suite::Program = Static("snapshot");
 const PYTHON: &str = "from re import sub
 for line in open(0):
     print(sub('[aeiou]', 'x', line), flush=True)";
+
+/// A server in python, with the modules that Debian's minimal package has.
+const SERVER: &str = "import sys, re, json, email
+from socket import create_server
+listener = create_server(('', int(sys.argv[1])), backlog=64)
+while True:
+    client, peer = listener.accept()
+    with client, client.makefile('rb') as lines:
+        words = re.fullmatch(rb'(\\S+) (\\S+) HTTP/1[.]\\d\\s+', lines.readline())
+        if not words:
+            continue
+        headers = email.message_from_bytes(b''.join(iter(lines.readline, b'\\r\\n')))
+        body = json.dumps({'path': words[2].decode(), 'headers': len(headers)}).encode()
+        client.sendall(b'HTTP/1.0 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(body) + body)";
+
+/// A server, whose last argument is its port.
+struct Server {
+    benchmark: Benchmark,
+    /// Its arguments before, which name no input files.
+    words: &'static [&'static str],
+}
+
+const SERVERS: [Server; 2] = [
+    Server {
+        benchmark: Benchmark::new("C server", General, PROGRAM, &["http"]),
+        words: &[],
+    },
+    Server {
+        benchmark: Benchmark::new(
+            "python3 server",
+            General,
+            Debian("python3.13"),
+            &["-I", "-S", "-B", "-c"],
+        ),
+        words: &[SERVER],
+    },
+];
 
 /// A program that reads a line and prints one.
 struct Start {
@@ -86,6 +128,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let hot = &STARTS[0].benchmark;
     results.rates = Some(starts::rates(&programs, hot, arguments.runs)?);
     progress("rates: done");
+    for server in &SERVERS {
+        let row = requests::measure(&programs, server, arguments.requests)?;
+        progress(&format!("{}: done", row.name));
+        results.requests.push(row);
+    }
     results.calls = calls::measure(&programs, PROGRAM, arguments.calls)?;
     match arguments.json {
         true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,

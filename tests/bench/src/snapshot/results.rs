@@ -8,6 +8,7 @@ use std::fmt;
 pub struct Results {
     pub starts: Vec<StartRow>,
     pub rates: Option<Rates>,
+    pub requests: Vec<RequestRow>,
     pub calls: Vec<CallRow>,
     /// Load average of the machine over the minute before the start, if known.
     pub load_average: Option<f64>,
@@ -51,7 +52,17 @@ pub struct StartRow {
     pub run_ms: Percentiles,
     /// A program that goes on from a snapshot.
     pub clone_ms: Percentiles,
-    /// The longest median of a clone that is allowed.
+    /// Until a VM of this process is ready for runs from the snapshot.
+    pub warm_ready_ms: f64,
+    /// The median of the first runs of such VMs.
+    pub warm_first_ms: f64,
+    /// Later runs of one, which is reset after each.
+    pub warm_ms: Percentiles,
+    /// Private memory of one that has not run, MiB.
+    pub warm_idle_mib: f64,
+    /// Private memory of one that has, with what its guest touched, MiB.
+    pub warm_used_mib: f64,
+    /// The longest median of a warm clone that is allowed.
     pub limit_ms: Option<f64>,
     /// Memory of the process of a clone that has answered, beyond what its guest touched, MiB.
     pub own_mib: f64,
@@ -65,6 +76,19 @@ pub struct Rates {
     pub native_per_s: f64,
     pub run_per_s: f64,
     pub clone_per_s: f64,
+    /// Runs of two VMs that are reset after each.
+    pub warm_per_s: f64,
+}
+
+/// Times of requests to a server, from the connection to the end of the answer, one after another.
+#[derive(Debug, Serialize)]
+pub struct RequestRow {
+    pub name: &'static str,
+    pub native_ms: Percentiles,
+    /// By a VM that has answered one request before its template, and is reset after each.
+    pub ephemeral_ms: Percentiles,
+    /// By a VM that is not reset.
+    pub kept_ms: Percentiles,
 }
 
 /// Times of calls or resets.
@@ -91,7 +115,13 @@ impl fmt::Display for Results {
             writeln!(f, "{:<20} run        {}", "", row.run_ms)?;
             let limit = row.limit_ms.map(|limit| format!("  (p50 limit {limit})"));
             let limit = limit.unwrap_or_default();
-            writeln!(f, "{:<20} clone      {}{limit}", "", row.clone_ms)?;
+            writeln!(f, "{:<20} clone      {}", "", row.clone_ms)?;
+            writeln!(f, "{:<20} warm clone {}{limit}", "", row.warm_ms)?;
+            writeln!(
+                f,
+                "{:<20} ready after {:.1} ms, first run {:.1} ms; {:.1} MiB of its own, {:.1} MiB after runs",
+                "", row.warm_ready_ms, row.warm_first_ms, row.warm_idle_mib, row.warm_used_mib
+            )?;
             writeln!(
                 f,
                 "{:<20} {:.1} MiB beside {:.1} MiB that the guest of a clone touched",
@@ -101,9 +131,16 @@ impl fmt::Display for Results {
         if let Some(rates) = &self.rates {
             writeln!(
                 f,
-                "two at a time, per second: native {:.0}, runs {:.0}, clones {:.0}",
-                rates.native_per_s, rates.run_per_s, rates.clone_per_s
+                "two at a time, per second: native {:.0}, runs {:.0}, clones {:.0}, warm clones {:.0}",
+                rates.native_per_s, rates.run_per_s, rates.clone_per_s, rates.warm_per_s
             )?;
+        }
+        let title = "a request, ms";
+        writeln!(f, "{title:<31} {:>9} {:>9} {:>9}", "p50", "p90", "p99")?;
+        for row in &self.requests {
+            writeln!(f, "{:<20} native     {}", row.name, row.native_ms)?;
+            writeln!(f, "{:<20} not reset  {}", "", row.kept_ms)?;
+            writeln!(f, "{:<20} reset      {}", "", row.ephemeral_ms)?;
         }
         writeln!(
             f,
@@ -147,6 +184,11 @@ mod tests {
                 native_ms: some,
                 run_ms: some,
                 clone_ms: some,
+                warm_ready_ms: 8.5,
+                warm_first_ms: 9.5,
+                warm_ms: Percentiles { p99: 4.25, ..some },
+                warm_idle_mib: 0.5,
+                warm_used_mib: 11.5,
                 limit_ms: Some(3.0),
                 own_mib: 1.5,
                 guest_mib: 8.0,
@@ -155,7 +197,14 @@ mod tests {
                 native_per_s: 100.0,
                 run_per_s: 50.0,
                 clone_per_s: 75.0,
+                warm_per_s: 300.0,
             }),
+            requests: vec![RequestRow {
+                name: "z",
+                native_ms: some,
+                ephemeral_ms: Percentiles { p90: 7.5, ..some },
+                kept_ms: some,
+            }],
             calls: vec![CallRow {
                 name: "y",
                 native_us: 0.5,
@@ -174,7 +223,10 @@ mod tests {
             "limit 3",
             "1.5 MiB",
             "8.0 MiB",
-            "clones 75",
+            "clones 75, warm clones 300",
+            "warm clone      1.25      2.50      4.25  (p50 limit 3)",
+            "ready after 8.5 ms, first run 9.5 ms; 0.5 MiB of its own, 11.5 MiB",
+            "reset           1.25      7.50",
             "0.50",
             " 5 ",
             " 12\n",
@@ -183,7 +235,10 @@ mod tests {
         }
         let json = serde_json::to_value(&results).unwrap();
         assert_eq!(json["starts"][0]["clone_ms"]["p90"], 2.5);
+        assert_eq!(json["requests"][0]["ephemeral_ms"]["p90"], 7.5);
         assert_eq!(json["rates"]["clone_per_s"], 75.0);
+        assert_eq!(json["rates"]["warm_per_s"], 300.0);
+        assert_eq!(json["starts"][0]["warm_ms"]["p99"], 4.25);
         assert_eq!(json["calls"][0]["hartline_us"]["p99"], 3.75);
     }
 }

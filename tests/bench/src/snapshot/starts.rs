@@ -2,6 +2,7 @@
 
 use super::Start;
 use super::results::{Percentiles, Rates, StartRow};
+use super::warm;
 use crate::memory::Memory;
 use crate::programs::{Programs, Way, run};
 use crate::suite::Benchmark;
@@ -13,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 /// The line that programs read.
-const LINE: &[u8] = b"a line\n";
+pub(super) const LINE: &[u8] = b"a line\n";
 /// Processes at a time.
 const WORKERS: u32 = 2;
 
@@ -103,11 +104,17 @@ pub fn measure(programs: &Programs, start: &Start, runs: u32) -> anyhow::Result<
         clones.push(clone.end()?);
     }
     let mib = |kib: u64| kib as f64 / 1024.0;
+    let warm = warm::measure(&snapshot, runs)?;
     Ok(StartRow {
         name: benchmark.name,
         native_ms: Percentiles::of(&native),
         run_ms: Percentiles::of(&new),
         clone_ms: Percentiles::of(&clones),
+        warm_ready_ms: warm.ready_ms,
+        warm_first_ms: warm.first_ms,
+        warm_ms: warm.warm_ms,
+        warm_idle_mib: warm.idle_mib,
+        warm_used_mib: warm.used_mib,
         limit_ms: start.limit_ms,
         own_mib: mib(memory.own_kib),
         guest_mib: mib(memory.guest_kib),
@@ -124,6 +131,7 @@ pub fn rates(programs: &Programs, benchmark: &Benchmark, runs: u32) -> anyhow::R
         native_per_s: rate(runs, || command(Way::Native))?,
         run_per_s: rate(runs, || command(Way::Hartline))?,
         clone_per_s: rate(runs, || clone_command(programs, &snapshot))?,
+        warm_per_s: warm::rate(&snapshot, WORKERS, runs * 20)?,
     })
 }
 

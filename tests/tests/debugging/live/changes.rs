@@ -3,18 +3,19 @@
 use super::packets::Raw;
 use super::{OUTPUT, Program, Waiting};
 use crate::O2;
-use hartline_tests::Result;
 use hartline_tests::compile::{self, Variant};
 use hartline_tests::dynamic::Root;
 use hartline_tests::process::check_order;
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
+use hartline_tests::{Result, hartline};
 use std::fs;
 use std::io::{Read, Write};
 
 pub fn add(suite: &mut Suite) {
     suite.add_kvm("gdb: breakpoint in memory that changes", remapped);
     suite.add_kvm("gdb: library that is unloaded", unloaded);
+    suite.add_kvm("gdb: after the last breakpoint", translated_again);
     suite.add_kvm(
         "gdb: breakpoint stays in an unloaded library",
         unloaded_below,
@@ -92,6 +93,7 @@ impl Plugins {
         let library = compile::debugged(folder.path(), "plugin.c", LIBRARY)?;
         fs::copy(library, root.path().join("usr/lib/plugin.so"))?;
         let program = Program::build("plugins.c", FIXED)?;
+        hartline::translate(&program.path)?;
         fs::copy(&program.path, root.path().join("usr/bin/plugins"))?;
         let socket = program.socket("hartline");
         let gdb = format!("--gdb={}", socket.display());
@@ -103,6 +105,35 @@ impl Plugins {
             _root: root,
         })
     }
+}
+
+/// After the last breakpoint in the program, its translations are those from before.
+fn translated_again() -> Result<()> {
+    let plugins = Plugins::start("debugging-plugins-again")?;
+    let shown = plugins.waiting.gdb(&[
+        "set sysroot target:",
+        "monitor precise off",
+        "tbreak main",
+        "continue",
+        "monitor translations",
+        "catch load plugin",
+        "continue",
+        "monitor translations",
+        "delete",
+        "continue",
+    ])?;
+    let of_program = |line: &&str| line.ends_with(", /usr/bin/plugins");
+    let kinds = shown
+        .lines()
+        .filter(of_program)
+        .map(|line| line.contains(" optimised code, variant 0,"));
+    let kinds: Vec<bool> = kinds.collect();
+    // The first list has none: the file has the breakpoint.
+    if kinds.iter().filter(|is_plain| **is_plain).count() != 1 || kinds.last() != Some(&true) {
+        return Err(format!("{kinds:?}: {shown}").into());
+    }
+    plugins.waiting.end(6, "")?;
+    Ok(())
 }
 
 /// gdb follows the library, and its breakpoint comes back.

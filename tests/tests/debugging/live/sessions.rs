@@ -8,8 +8,9 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, check_order};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, paths};
+use hartline_tests::{Result, hartline, paths};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 pub fn add(suite: &mut Suite) {
@@ -31,6 +32,7 @@ pub fn add(suite: &mut Suite) {
     suite.add_kvm("gdb: the parent after a fork", parent);
     suite.add_kvm("gdb: the child and its next program", child);
     suite.add_kvm("gdb: Debian's shared libraries", shared_libraries);
+    suite.add_kvm("gdb: breakpoints of its own", own_breakpoints);
     suite.add_kvm("gdb: debugger that detaches", detached);
     suite.add_kvm("gdb: kill", killed);
 }
@@ -316,16 +318,27 @@ fn child() -> Result<()> {
     Ok(())
 }
 
-/// Breakpoints in the C library of Debian, which gdb reads from the VM.
-fn shared_libraries() -> Result<()> {
-    let root = Root::new("debugging-live", ["dash"].into_iter())?;
+/// The dynamically linked session in a root directory of this name, which must stay while it waits for a debugger.
+/// `prepare` sees the program before it starts.
+fn in_root(
+    name: &str,
+    prepare: impl FnOnce(&Path) -> Result<()>,
+) -> Result<(Root, Scratch, Waiting)> {
+    let root = Root::new(name, ["dash"].into_iter())?;
     let folder = Scratch::new()?;
     let program = compile::debugged(folder.path(), "session.c", DYNAMIC)?;
+    prepare(&program)?;
     fs::copy(&program, root.path().join("usr/bin/session"))?;
     let socket = folder.path().join("hartline.socket");
     let gdb = format!("--gdb={}", socket.display());
     let command = root.run("session", &[]).hartline_command(&[&gdb])?;
     let waiting = Waiting::start(command, socket, &program)?;
+    Ok((root, folder, waiting))
+}
+
+/// Breakpoints in the C library of Debian, which gdb reads from the VM.
+fn shared_libraries() -> Result<()> {
+    let (_root, _folder, waiting) = in_root("debugging-live", |_| Ok(()))?;
     let shown = waiting.gdb(&[
         "set sysroot target:",
         "break main",
@@ -355,6 +368,36 @@ fn shared_libraries() -> Result<()> {
         ],
     )?;
     check_order(&shown, &["system calls", "instructions interpreted"])?;
+    waiting.end(5, OUTPUT)?;
+    Ok(())
+}
+
+/// gdb's own breakpoints in the dynamic linker change no translation of another file; one of its user in a
+/// library makes callers' registers exact.
+fn own_breakpoints() -> Result<()> {
+    let (_root, _folder, waiting) = in_root("debugging-own", hartline::translate)?;
+    let shown = waiting.gdb(&[
+        "set sysroot target:",
+        "monitor precise off",
+        "catch load libc",
+        "continue",
+        "monitor translations",
+        "break malloc",
+        "continue",
+        "monitor translations",
+        "delete",
+        "continue",
+    ])?;
+    // Two lists: the breakpoints in the second one are in the library.
+    let of_program = shown
+        .lines()
+        .filter(|line| line.ends_with(", /usr/bin/session"));
+    let kinds: Vec<&str> = of_program
+        .filter_map(|line| line.split(' ').nth(1))
+        .collect();
+    if kinds != ["optimised", "baseline"] || !shown.contains("Breakpoint 2, malloc") {
+        return Err(format!("{kinds:?}: {shown}").into());
+    }
     waiting.end(5, OUTPUT)?;
     Ok(())
 }
