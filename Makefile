@@ -42,7 +42,7 @@ run: build ## Start the daemon, run Debian's riscv64 busybox through its API (KE
 
 test: test-setup ## Run every test (HARTLINE_REQUIRE_KVM=1: fail, not skip, without /dev/kvm)
 	@# This builds the commands too. With HARTLINE set, the tests do not build them again with other features.
-	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast
+	HARTLINE=$(abspath $(RELEASE))/hartline cargo test --release --locked --workspace --no-fail-fast $(TEST_OPTIONS)
 	@$(MAKE) --no-print-directory models
 
 test-long: build test-setup ## Run random system calls and eight VMs at once for LONG_SECONDS (600) each, and 100 seeds of chaos
