@@ -6,17 +6,20 @@ use std::cell::OnceCell;
 
 use hartline_abi::hart::PINNED_X;
 use hartline_abi::image::FunctionEntry;
-use hartline_isa::{Operation, XReg};
+use hartline_isa::{Instruction, Operation, XReg};
 use iced_x86::{Decoder, DecoderOptions};
 
 use crate::analysis::{Unit, whereabouts};
-use crate::cfg::Function;
+use crate::cfg::{Block, Function};
 use crate::explain::{Explained, HostState, explain};
 use crate::image::Image;
 use crate::translator::{LookError, Translator};
 
 /// Indexes in [`HostState::registers`] of the host registers of [`PINNED_X`].
 const PINNED_HOST: [usize; PINNED_X.len()] = [0, 1, 2, 7, 6, 8, 9, 12, 13, 14, 15];
+
+/// Number of `ra`.
+const RA: u32 = 1;
 
 /// State of the guest at a fault in translated code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct GuestState {
     pub pc: u64,
     /// `x0`–`x31`, as far as the code still had them.
     pub x: [Option<u64>; 32],
+    /// Whether `ra` has the address to which the function returns, also if its value is not known.
+    pub has_return_address: bool,
 }
 
 /// Code of a function in an image.
@@ -86,6 +91,27 @@ fn kept(function: &Function, explained: &Explained) -> impl Fn(u8, usize) -> boo
     let written = instructions.fold(0, |set, entry| set | entry.1.register_use().x_written);
     let unchanged = explained.unchanged();
     move |number, host| written >> number & 1 == 0 && unchanged[host]
+}
+
+/// Whether LLVM's debug information may be wrong about a register at `pc`, whose host instruction is at
+/// `offset`: LLVM may compute its value later than the guest does, and replaces the variables of loops by others.
+fn is_doubtful(function: &Function, explained: &Explained, at: (u64, u64), number: usize) -> bool {
+    let (pc, offset) = at;
+    let has = |block: &&Block| block.instructions.iter().any(|entry| entry.0 == pc);
+    let Some(block) = function.blocks.iter().find(has) else {
+        return true;
+    };
+    let writes = |entry: &&(u64, Instruction)| entry.1.register_use().x_written >> number & 1 == 1;
+    let mut writers = block.instructions.iter().filter(writes);
+    if block.is_loop_header {
+        return writers.next().is_some();
+    }
+    let Some((writer, _)) = writers.take_while(|entry| entry.0 < pc).last() else {
+        return false;
+    };
+    let rows = explained.rows.iter();
+    let mut places = rows.filter(|row| row.1 == Some(*writer)).peekable();
+    places.peek().is_some() && places.all(|row| row.0 > offset)
 }
 
 impl<'a> Origin<'a> {
@@ -186,12 +212,14 @@ impl<'a> Origin<'a> {
             return Ok(None);
         };
         let mut x = explained.registers(offset, state)?;
+        for (number, value) in x.iter_mut().enumerate().skip(1) {
+            if is_doubtful(&function, &explained, (pc, offset), number) {
+                *value = None;
+            }
+        }
         let registers = whereabouts(&function, pc, unit);
         for number in registers.in_hart.x_numbers() {
             x[number] = state.hart.get(number).copied();
-        }
-        for number in registers.unknown.x_numbers() {
-            x[number] = None;
         }
         let kept = kept(&function, &explained);
         for (number, host) in PINNED_X.into_iter().zip(PINNED_HOST) {
@@ -200,6 +228,13 @@ impl<'a> Origin<'a> {
                 *slot = state.registers.get(host).copied();
             }
         }
-        Ok(Some(GuestState { pc, x }))
+        for number in registers.unknown.x_numbers() {
+            x[number] = None;
+        }
+        Ok(Some(GuestState {
+            pc,
+            x,
+            has_return_address: registers.unknown.x >> RA & 1 == 0,
+        }))
     }
 }

@@ -3,6 +3,8 @@
 
 #[path = "debugging/inside.rs"]
 mod inside;
+#[path = "debugging/known.rs"]
+mod known;
 #[path = "debugging/limit.rs"]
 mod limit;
 #[path = "debugging/live/mod.rs"]
@@ -168,6 +170,7 @@ fn main() -> ExitCode {
     }
     suite.add_kvm("crash: translated by LLVM", translated);
     suite.add_kvm("crash: Debian's shared libraries", in_libraries);
+    known::add(&mut suite);
     suite.add("disassembly with source lines", source_lines);
     suite.add_kvm("core: registers and the signal", registers);
     suite.add_kvm("core: lldb shows the same stack", lldb);
@@ -294,6 +297,12 @@ fn in_libraries() -> Result<()> {
     };
     let root = Root::new("debugging", ["dash"].into_iter())?;
     fs::copy(compile::crash(DYNAMIC)?, root.path().join("usr/bin/crash"))?;
+    check_libraries(&root)?;
+    hartline::translate_in_root(root.path(), "usr/bin/crash".as_ref())?;
+    check_libraries(&root)
+}
+
+fn check_libraries(root: &Root) -> Result<()> {
     for (how, functions) in [
         (
             "strlen",

@@ -7,8 +7,8 @@ use super::checkpoints::{
     Before, before_each, checkpoint_blocks, ends_checkpoint, ends_in_checkpoint, tracked,
 };
 use super::function_summary::{FunctionSummary, exchanged};
-use super::liveness::Inside;
-use super::register_set::{RegisterSet, unpinned, uses};
+use super::liveness::{Inside, Liveness};
+use super::register_set::{PRESERVED, RegisterSet, unpinned, uses};
 use super::residency::{self, RegisterSets};
 use super::returns::is_plain;
 use super::unit::Unit;
@@ -363,35 +363,51 @@ fn dirty_out(block: &Block, dirty: RegisterSet, unit: &Unit) -> RegisterSet {
     all.last().copied().unwrap_or_default()
 }
 
-/// Locations of unpinned registers; registers in neither set are in their variables.
+/// Registers that the function reads after instruction `from` - 1 of a block, before they are written and before
+/// the next call.
+fn read_before(function: &Function, block: &Block, from: usize, unit: &Unit) -> RegisterSet {
+    let inside = Liveness::default().inside(function, &unit.features);
+    let next = match block.terminator.is_call() {
+        true => RegisterSet::default(),
+        false => {
+            let edges = block.terminator.edges().filter(|edge| edge.is_internal());
+            edges.fold(RegisterSet::default(), |all, edge| {
+                all.union(inside.read(edge.target))
+            })
+        }
+    };
+    let rest = block.instructions[from..].iter().rev();
+    rest.fold(next, |set, (_, instruction)| {
+        let (read, written) = uses(instruction);
+        set.difference(written).union(read)
+    })
+}
+
+/// Locations of registers; unpinned registers in neither set are in their variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Whereabouts {
     /// In the `Hart` structure.
     pub in_hart: RegisterSet,
-    /// Possibly unavailable: nothing reads them any more.
+    /// Possibly unavailable: nothing reads them any more, or an earlier call may have changed them.
     pub unknown: RegisterSet,
 }
 
 /// The locations of registers before the instruction at `pc`.
 #[must_use]
 pub fn whereabouts(function: &Function, pc: u64, unit: &Unit) -> Whereabouts {
-    let mut flow = RegisterFlow::of(function, unit);
+    let flow = RegisterFlow::of(function, unit);
     let find = |block: &&Block| block.instructions.iter().position(|entry| entry.0 == pc);
     let Some(block) = function.blocks.iter().find(|block| find(block).is_some()) else {
         return Whereabouts::default();
     };
     let position = find(&block).unwrap_or_default();
     let needed = flow.needed_before(block, position);
-    let dirty = |flow: &RegisterFlow<'_>| {
-        dirty_before_each(block, flow.dirty_in(block.start), unit)[position]
-    };
-    let changed = dirty(&flow);
-    // Registers that nothing needs are not stored where paths join either.
-    flow.late = None;
-    flow.find_dirty(function);
-    let gone = dirty(&flow).difference(needed).difference(changed);
+    let changed = dirty_before_each(block, flow.dirty_in(block.start), unit)[position];
+    // A caller passes no others, and a caller in another file may pass anything in the others.
+    let meant = read_before(function, block, position, unit).union(PRESERVED);
+    let known = needed.intersection(meant);
     Whereabouts {
-        in_hart: unpinned().difference(changed).difference(gone),
-        unknown: gone.intersection(unpinned()),
+        in_hart: unpinned().difference(changed).intersection(known),
+        unknown: RegisterSet::ALL.difference(known),
     }
 }

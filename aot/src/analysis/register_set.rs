@@ -64,6 +64,11 @@ pub(super) const PSABI: RegisterSet = RegisterSet {
     x: 0x0ffc_0f1e,
     f: 0x0ffc_0f00,
 };
+/// Registers that a function leaves as it found them: [`PSABI`] without `a0`, `a1`, `fa0` and `fa1`.
+pub(super) const PRESERVED: RegisterSet = RegisterSet {
+    x: 0x0ffc_031e,
+    f: 0x0ffc_0300,
+};
 /// Argument registers: `a0`–`a7`, `fa0`–`fa7`.
 pub(super) const ARGUMENTS: RegisterSet = RegisterSet {
     x: 0x0003_fc00,

@@ -52,7 +52,10 @@ impl<'ctx> GuestRegisters<'ctx> {
             marks_dead,
             parked,
         };
-        registers.forget(ir, RegisterSet::ALL.difference(parked));
+        // Not those that the parameters set: LLVM describes parameters as of the entry, so that the 0 would
+        // count in debug information.
+        let set = registers.set_by_parameters();
+        registers.forget(ir, RegisterSet::ALL.difference(parked).difference(set));
         let variables = registers.pinned(&convention);
         for ((variable, is_parked), value) in variables.zip(function.get_param_iter()) {
             ir.set_in(variable, value, is_parked);
@@ -84,6 +87,18 @@ impl<'ctx> GuestRegisters<'ctx> {
             .map(move |n| (self.x[n], is_in(self.parked.x, n)));
         let floats = self.pinned_floats().iter().map(|&n| usize::from(n));
         x.chain(floats.map(move |n| (self.f[n], is_in(self.parked.f, n))))
+    }
+
+    /// The registers that have a parameter.
+    fn set_by_parameters(&self) -> RegisterSet {
+        let bits = |numbers: &[u8]| numbers.iter().fold(0, |set, number| set | 1 << number);
+        RegisterSet {
+            x: self
+                .convention
+                .slots()
+                .fold(0, |set, number| set | 1 << number),
+            f: bits(self.pinned_floats()),
+        }
     }
 
     fn read_x(&self, ir: &Ir<'ctx>, n: usize) -> IntValue<'ctx> {

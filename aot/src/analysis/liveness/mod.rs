@@ -184,6 +184,13 @@ impl Inside {
         self.0.get(&pc).copied().unwrap_or(Need::UNKNOWN)
     }
 
+    /// Registers that an instruction of the function reads after the start of the block at `pc`, before the
+    /// next call.
+    #[must_use]
+    pub fn read(&self, pc: u64) -> RegisterSet {
+        self.at(pc).read
+    }
+
     /// Registers needed at the start of the block at `pc`.
     #[must_use]
     pub fn needed(&self, pc: u64) -> RegisterSet {

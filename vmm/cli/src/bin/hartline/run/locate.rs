@@ -48,7 +48,7 @@ pub fn locate(
         .ok()??;
     let bias = report.pc.wrapping_sub(function.address());
     let mut x = found.x;
-    if x[RA].is_none() {
+    if x[RA].is_none() && found.has_return_address {
         let linked = return_address(&image, &origin, in_code, report, &read);
         x[RA] = linked.map(|linked| linked.wrapping_add(bias));
     }
