@@ -449,6 +449,7 @@ mod tests {
         let (image, piece) = (sample(&key), |n| Piece {
             functions: vec![n],
             resume: Vec::new(),
+            extents: Vec::new(),
             objects: Vec::new(),
         });
         for count in 1..3 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use hartline_abi::hart::offset;
-use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
+use hartline_abi::image::{AccessEntry, ExtentEntry, FunctionEntry, HEADER_SIZE, OWN_CONVENTION};
 use hartline_abi::jit;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use object::elf;
@@ -70,6 +70,8 @@ pub struct Linked {
     pub functions: Vec<FunctionEntry>,
     /// Accesses of the baseline translator's code, sorted by host offset.
     pub accesses: Vec<AccessEntry>,
+    /// The guest code of the functions.
+    pub extents: Vec<ExtentEntry>,
     /// Alignment in the image of code and constants, bytes ([`Layout::alignment`]).
     pub alignment: u64,
 }
@@ -185,6 +187,17 @@ pub struct ResumePoint {
     pub function: u64,
 }
 
+/// Guest code that a function was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Entry of the function.
+    pub function: u64,
+    /// Link-time address of the first instruction.
+    pub start: u64,
+    /// Link-time address after the last instruction.
+    pub end: u64,
+}
+
 /// Links object files, in order, into an image of the guest code `text`. Each resume point gets a
 /// stub, as if it were a function. Calls of guest functions that no object defines go to the
 /// dispatcher.
@@ -193,7 +206,7 @@ pub struct ResumePoint {
 /// The objects have unsupported contents, or are too large.
 pub(crate) fn link(
     objects: &[&CodeObject],
-    resume: &[ResumePoint],
+    (resume, extents): (&[ResumePoint], &[Extent]),
     text: &Range<u64>,
     destination: Destination,
 ) -> Result<Linked, LinkError> {
@@ -202,6 +215,7 @@ pub(crate) fn link(
         data: Vec::new(),
         functions: Vec::new(),
         accesses: Vec::new(),
+        extents: Vec::new(),
         alignment: PAGE_SIZE,
     };
     let mut inputs = Vec::with_capacity(objects.len());
@@ -253,7 +267,39 @@ pub(crate) fn link(
     }
     add_stubs(&resume, stubs, &mut linked)?;
     linked.functions.sort_by_key(|function| function.guest);
+    linked.extents = extent_entries(&linked.functions, &resume, extents, text)?;
     Ok(linked)
+}
+
+/// The extents of sorted functions. A resume point has those of the function that it enters.
+fn extent_entries(
+    functions: &[FunctionEntry],
+    resume: &[ResumePoint],
+    extents: &[Extent],
+    text: &Range<u64>,
+) -> Result<Vec<ExtentEntry>, LinkError> {
+    let entered: HashMap<u64, u64> = (resume.iter())
+        .map(|point| (point.guest, point.function))
+        .collect();
+    let mut of_function: HashMap<u64, Vec<&Extent>> = HashMap::new();
+    for extent in extents {
+        let known = of_function.entry(extent.function).or_default();
+        known.push(extent);
+    }
+    let mut entries = Vec::with_capacity(extents.len());
+    for (index, function) in functions.iter().enumerate() {
+        let address = function.address();
+        let function = entered.get(&address).unwrap_or(&address);
+        for extent in of_function.get(function).into_iter().flatten() {
+            let number = |value: u64| u32::try_from(value).map_err(|_| LinkError::TooLarge(value));
+            entries.push(ExtentEntry {
+                function: number(index as u64)?,
+                start: number(extent.start.wrapping_sub(text.start))?,
+                length: number(extent.end.wrapping_sub(extent.start))?,
+            });
+        }
+    }
+    Ok(entries)
 }
 
 /// Fills the first [`START_LENGTH`] bytes of the code, which starts `start` bytes after the bias.

@@ -324,6 +324,7 @@ mod tests {
         Piece {
             functions: functions.to_vec(),
             resume: Vec::new(),
+            extents: Vec::new(),
             objects: Vec::new(),
         }
     }

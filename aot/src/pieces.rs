@@ -5,17 +5,18 @@
 //! ```text
 //! head: magic "HARTPCS\0", SHA-256 of the cache key, key of the scope, SHA-256 of the
 //! head with this field zero, length of the head in bytes, number of pieces (u64 each);
-//! then for each piece: number of functions, number of resume points, number of objects
-//! (u64 each), link-time entry of each function, address and function of each resume
-//! point (u64), and for each object: its key or 32 zero bytes, SHA-256 of its body,
-//! number of addresses, length of the object file (u64 each)
+//! then for each piece: number of functions, number of resume points, number of extents,
+//! number of objects (u64 each), link-time entry of each function, address and function of
+//! each resume point, function, start and end of each extent (u64), and for each object:
+//! its key or 32 zero bytes, SHA-256 of its body, number of addresses, length of the object
+//! file (u64 each)
 //! bodies of the objects, in order: the addresses (u64), the object file, padding to
 //! 8 bytes
 //! ```
 
 use crate::code_object::CodeObject;
 use crate::key::Key;
-use crate::link::{Destination, LinkError, Linked, ResumePoint, link};
+use crate::link::{Destination, Extent, LinkError, Linked, ResumePoint, link};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
@@ -39,6 +40,8 @@ pub struct Piece {
     pub functions: Vec<u64>,
     /// Further addresses at which they can be entered.
     pub resume: Vec<ResumePoint>,
+    /// The guest code that the functions were made from.
+    pub extents: Vec<Extent>,
     /// The code of each function.
     pub objects: Vec<CodeObject>,
 }
@@ -63,7 +66,8 @@ pub(crate) fn link_pieces_at(
     let mut points: Vec<ResumePoint> = pieces.iter().flat_map(|p| &p.resume).copied().collect();
     points.sort_unstable_by_key(|point| (point.guest, point.function));
     points.dedup_by_key(|point| point.guest);
-    link(&objects, &points, text, destination)
+    let extents: Vec<Extent> = pieces.iter().flat_map(|p| &p.extents).copied().collect();
+    link(&objects, (&points, &extents), text, destination)
 }
 
 /// Encodes `pieces` as a file. `scope` is the key of everything but the code that the keys of the
@@ -78,13 +82,19 @@ pub fn to_bytes(key: &Key, scope: &Key, pieces: &[Piece]) -> Vec<u8> {
     put(&mut bytes, &[pieces.len()]);
     let mut bodies = Vec::new();
     for piece in pieces {
-        let (functions, resume) = (&piece.functions, &piece.resume);
+        let (functions, resume, extents) = (&piece.functions, &piece.resume, &piece.extents);
         put(
             &mut bytes,
-            &[functions.len(), resume.len(), piece.objects.len()],
+            &[
+                functions.len(),
+                resume.len(),
+                extents.len(),
+                piece.objects.len(),
+            ],
         );
         let points = resume.iter().flat_map(|p| [p.guest, p.function]);
-        let words = functions.iter().copied().chain(points);
+        let extents = extents.iter().flat_map(|e| [e.function, e.start, e.end]);
+        let words = functions.iter().copied().chain(points).chain(extents);
         bytes.extend(words.flat_map(u64::to_le_bytes));
         for object in &piece.objects {
             let start = bodies.len();
@@ -128,6 +138,7 @@ pub fn from_bytes(key: &Key, bytes: &[u8]) -> Option<Vec<Piece>> {
         pieces.push(Piece {
             functions: outline.functions,
             resume: outline.resume,
+            extents: outline.extents,
             objects,
         });
     }
@@ -149,6 +160,7 @@ pub(crate) fn head_length(start: &[u8]) -> Option<u64> {
 pub(crate) struct Outline {
     functions: Vec<u64>,
     resume: Vec<ResumePoint>,
+    extents: Vec<Extent>,
     /// Its objects.
     pub(crate) objects: Vec<Place>,
 }
@@ -200,11 +212,23 @@ pub(crate) fn outlines(head: &[u8]) -> Option<Vec<Outline>> {
     // Nothing is reserved ahead: the number may be wrong.
     let mut outlines = Vec::new();
     for _ in 0..count {
-        let (functions, resume, objects) = (reader.word()?, reader.word()?, reader.word()?);
+        let [functions, resume, extents, objects] = [
+            reader.word()?,
+            reader.word()?,
+            reader.word()?,
+            reader.word()?,
+        ];
         let functions = reader.words(functions)?;
         let resume = reader.words(resume.checked_mul(2)?)?;
         let (points, _) = resume.as_chunks::<2>();
         let point = |&[guest, function]: &[u64; 2]| ResumePoint { guest, function };
+        let extents = reader.words(extents.checked_mul(3)?)?;
+        let (extents, _) = extents.as_chunks::<3>();
+        let extent = |&[function, start, end]: &[u64; 3]| Extent {
+            function,
+            start,
+            end,
+        };
         let mut places = Vec::new();
         for _ in 0..objects {
             places.push(reader.place()?);
@@ -212,6 +236,7 @@ pub(crate) fn outlines(head: &[u8]) -> Option<Vec<Outline>> {
         outlines.push(Outline {
             functions,
             resume: points.iter().map(point).collect(),
+            extents: extents.iter().map(extent).collect(),
             objects: places,
         });
     }
@@ -272,6 +297,14 @@ pub(crate) mod tests {
                 };
                 n as usize / 2
             ],
+            extents: vec![
+                Extent {
+                    function: 0x1_0000,
+                    start: 0x1_0000,
+                    end: 0x1_0010
+                };
+                n as usize / 2
+            ],
             objects: (0..n).map(object).collect(),
         };
         vec![piece(1), piece(0), piece(5)]
@@ -317,8 +350,8 @@ pub(crate) mod tests {
     fn wrong_lengths_under_a_right_checksum() {
         let key = Key::new(b"elf", "", "");
         let whole = to_bytes(&key, &scope_key(), &sample());
-        let object = START + 8 + 24 + 8 + 64;
-        let numbers = (LENGTH.start..START + 32).chain(object..object + 16);
+        let object = START + 8 + 32 + 8 + 64;
+        let numbers = (LENGTH.start..START + 40).chain(object..object + 16);
         for at in numbers.step_by(8) {
             for value in [
                 7,

@@ -17,7 +17,7 @@ use crate::codegen::{Codegen, CodegenError};
 use crate::function_store::FunctionStore;
 use crate::layout;
 use crate::lift::{Ir, Naming, lift, lift_adapter};
-use crate::link::{LinkError, ResumePoint};
+use crate::link::{Extent, LinkError, ResumePoint};
 use crate::pieces::Piece;
 use crate::technique::Technique;
 
@@ -212,8 +212,29 @@ pub fn compile(
     Ok(Piece {
         functions: functions.iter().map(|function| function.entry).collect(),
         resume: resume.collect(),
+        extents: functions
+            .iter()
+            .flat_map(|function| extents(function))
+            .collect(),
         objects: objects.collect::<Result<_, _>>()?,
     })
+}
+
+/// Returns the guest code of a function.
+fn extents(function: &Function) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = Vec::new();
+    for block in &function.blocks {
+        match extents.last_mut() {
+            // Blocks are sorted by start, and may overlap.
+            Some(last) if block.start <= last.end => last.end = last.end.max(block.end()),
+            _ => extents.push(Extent {
+                function: function.entry,
+                start: block.start,
+                end: block.end(),
+            }),
+        }
+    }
+    extents
 }
 
 /// Returns the code of a function: from `store`, or compiled as one module.

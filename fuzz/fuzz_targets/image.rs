@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use hartline_abi::image::{AccessEntry, FunctionEntry, HEADER_SIZE, variant};
+use hartline_abi::image::{AccessEntry, ExtentEntry, FunctionEntry, HEADER_SIZE, variant};
 use hartline_aot::image::{Image, build};
 use hartline_aot::key::Key;
 use hartline_aot::link::Linked;
@@ -25,7 +25,7 @@ fuzz_target!(|changes: &[u8]| {
         let offset = usize::from(u16::from_le_bytes([low, high]));
         // Most changes hit the header, the table and the list of functions.
         let offset = match place % 4 {
-            0 | 1 => offset % 184,
+            0 | 1 => offset % 200,
             2 => HEADER_SIZE as usize + offset % 1024,
             _ => file.len().saturating_sub(1 + offset % 96),
         };
@@ -114,7 +114,7 @@ fn in_guest(file: Vec<u8>, variant: u32) {
 }
 
 /// Returns a small image with two functions, and with two accesses if it is the baseline
-/// translator's.
+/// translator's, or two extents if it is LLVM's.
 fn sample(variant: u32) -> &'static [u8] {
     static SAMPLES: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
     let is_baseline = variant::is_baseline(variant);
@@ -123,6 +123,11 @@ fn sample(variant: u32) -> &'static [u8] {
             host,
             guest,
             in_hart,
+        });
+        let extents = [(0, 0, 4), (1, 2, 8)].map(|(function, start, length)| ExtentEntry {
+            function,
+            start,
+            length,
         });
         let functions = [(0x10000, 16, 8), (0x10006, 24, 40)];
         let linked = Linked {
@@ -136,6 +141,7 @@ fn sample(variant: u32) -> &'static [u8] {
                 })
                 .to_vec(),
             accesses: accesses.into_iter().filter(|_| is_baseline).collect(),
+            extents: extents.into_iter().filter(|_| !is_baseline).collect(),
             alignment: 4096,
         };
         build(&Key::new(b"elf", "", ""), variant, TEXT, &linked).expect("an image")

@@ -8,7 +8,7 @@ use hartline_aot::cache::Cache;
 use hartline_aot::code_object::CodeObject;
 use hartline_aot::function_store::FunctionStore;
 use hartline_aot::key::Key;
-use hartline_aot::link::ResumePoint;
+use hartline_aot::link::{Extent, ResumePoint};
 use hartline_aot::pieces::{Piece, from_bytes, link_pieces, to_bytes};
 use hartline_aot::translate::Silent;
 use hartline_aot::translator::{Options, Translator};
@@ -64,9 +64,15 @@ fuzz_target!(|changes: &[u8]| {
             guest: TEXT.start + 2,
             function: object.addresses[0],
         }];
+        let extents = vec![Extent {
+            function: object.addresses[0],
+            start: TEXT.start,
+            end: TEXT.start + 2,
+        }];
         let piece = Piece {
             functions: vec![object.addresses[0]],
             resume,
+            extents,
             objects: vec![object],
         };
         if let Ok(linked) = link_pieces(&[piece], &TEXT) {

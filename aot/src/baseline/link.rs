@@ -83,6 +83,7 @@ pub(super) fn link(
         data: Vec::new(),
         functions,
         accesses,
+        extents: Vec::new(),
         alignment,
     })
 }

@@ -8,7 +8,8 @@ use crate::table::{table, table_length};
 use hartline_abi::ABI_VERSION;
 use hartline_abi::hart::PINNED_X;
 use hartline_abi::image::{
-    AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length, variant,
+    AccessEntry, ExtentEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, directory_length,
+    variant,
 };
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 use sha2::{Digest, Sha256};
@@ -25,12 +26,15 @@ const CHECKSUM: Range<usize> = 48..80;
 const FUNCTION_SIZE: u64 = size_of::<FunctionEntry>() as u64;
 /// Bytes of an [`AccessEntry`] in the file.
 const ACCESS_SIZE: u64 = size_of::<AccessEntry>() as u64;
+/// Bytes of an [`ExtentEntry`] in the file.
+const EXTENT_SIZE: u64 = size_of::<ExtentEntry>() as u64;
 /// No function starts below this host code offset: the bytes there are padding.
 const CODE_PADDING: u32 = 16;
 /// The largest guest text and the largest part of an image, bytes; offsets cannot overflow.
 const MAX_PART: u64 = 1 << 32;
 
-const _: () = assert!(HEADER_FIELDS == 184 && FUNCTION_SIZE == 16 && ACCESS_SIZE == 12);
+const _: () = assert!(HEADER_FIELDS == 200 && FUNCTION_SIZE == 16);
+const _: () = assert!(ACCESS_SIZE == 12 && EXTENT_SIZE == 12);
 
 /// Why bytes are not an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +79,9 @@ pub enum ImageError {
     /// instruction, or of an image that has none.
     #[error("image access at {0:#x} is misplaced")]
     Access(u32),
+    /// The extent with this index is outside the text, or of no function.
+    #[error("image extent {0} is misplaced")]
+    Extent(usize),
 }
 
 /// Builds an image file from the code of `text` guest addresses. `variant` is a [variant].
@@ -116,6 +123,7 @@ pub fn build_for_memory(
         text_length,
         linked.code.len() as u64,
     )?;
+    check_extents(&linked.extents, linked.functions.len() as u64, text_length)?;
     let table = table(text.start, text_length, &linked.functions);
     let code_length = match linked.alignment {
         // The rest of the last page is code that traps, so that the page is executable as a whole.
@@ -129,10 +137,11 @@ pub fn build_for_memory(
         data: linked.data.len() as u64,
         functions: linked.functions.len() as u64,
         accesses: linked.accesses.len() as u64,
+        extents: linked.extents.len() as u64,
     };
     let layout = lengths.layout(linked.alignment)?;
-    let accesses = lengths.accesses(&layout);
-    let file_length = accesses + lengths.accesses * ACCESS_SIZE;
+    let (accesses, extents) = (lengths.accesses(&layout), lengths.extents(&layout));
+    let file_length = extents + lengths.extents * EXTENT_SIZE;
     let mut file = vec![0; file_length as usize];
     let mut put = |offset: u64, bytes: &[u8]| {
         let offset = offset as usize;
@@ -157,6 +166,9 @@ pub fn build_for_memory(
             &access_bytes(access),
         );
     }
+    for (number, extent) in linked.extents.iter().enumerate() {
+        put(extents + number as u64 * EXTENT_SIZE, &extent_bytes(extent));
+    }
     let header = ImageHeader {
         magic: MAGIC,
         abi_version: ABI_VERSION,
@@ -176,6 +188,8 @@ pub fn build_for_memory(
         functions_count: lengths.functions,
         accesses_offset: accesses,
         accesses_count: lengths.accesses,
+        extents_offset: extents,
+        extents_count: lengths.extents,
     };
     file[..HEADER_FIELDS].copy_from_slice(&header_bytes(&header));
     Ok(file)
@@ -195,6 +209,8 @@ struct Lengths {
     functions: u64,
     /// Number of accesses.
     accesses: u64,
+    /// Number of extents.
+    extents: u64,
 }
 
 impl Lengths {
@@ -206,6 +222,7 @@ impl Lengths {
             self.data,
             self.functions,
             self.accesses,
+            self.extents,
         ];
         match parts.into_iter().find(|&length| length > MAX_PART) {
             Some(length) => Err(ImageError::TooLarge(length)),
@@ -216,6 +233,11 @@ impl Lengths {
     /// The offset of the accesses, which follow the functions.
     fn accesses(&self, layout: &Layout) -> u64 {
         layout.functions + self.functions * FUNCTION_SIZE
+    }
+
+    /// The offset of the extents, which follow the accesses.
+    fn extents(&self, layout: &Layout) -> u64 {
+        self.accesses(layout) + self.accesses * ACCESS_SIZE
     }
 }
 
@@ -349,6 +371,8 @@ impl<'a> Image<'a> {
             header.text_length,
             header.code_length,
         )?;
+        let extents: Vec<ExtentEntry> = image.extents().collect();
+        check_extents(&extents, header.functions_count, header.text_length)?;
         Ok(image)
     }
 
@@ -396,6 +420,19 @@ impl<'a> Image<'a> {
         })
     }
 
+    /// The guest code of the functions, in their order.
+    pub fn extents(&self) -> impl Iterator<Item = ExtentEntry> + 'a {
+        let length = self.header.extents_count * EXTENT_SIZE;
+        let (entries, _) = self
+            .part(self.header.extents_offset, length)
+            .as_chunks::<12>();
+        entries.iter().map(|entry| ExtentEntry {
+            function: u32_at(entry, 0),
+            start: u32_at(entry, 4),
+            length: u32_at(entry, 8),
+        })
+    }
+
     /// Returns the function whose code contains an offset into [`code`](Image::code).
     #[must_use]
     pub fn function_at(&self, host: u64) -> Option<FunctionEntry> {
@@ -419,6 +456,7 @@ impl<'a> Image<'a> {
             data: header.data_length,
             functions: header.functions_count,
             accesses: header.accesses_count,
+            extents: header.extents_count,
         };
         // Lengths that are too large for the arithmetic below are refused here.
         let layouts = [lengths.layout(PAGE_SIZE)?, lengths.layout(HUGE_PAGE_SIZE)?];
@@ -456,14 +494,15 @@ impl<'a> Image<'a> {
 
 /// Whether the parts of an image are where `layout` has them, and the file ends after the last one.
 fn is_laid_out(header: &ImageHeader, lengths: &Lengths, layout: &Layout) -> bool {
-    let accesses = lengths.accesses(layout);
+    let (accesses, extents) = (lengths.accesses(layout), lengths.extents(layout));
     let expected = [
         layout.table,
         layout.code,
         layout.data,
         layout.functions,
         accesses,
-        accesses + lengths.accesses * ACCESS_SIZE,
+        extents,
+        extents + lengths.extents * EXTENT_SIZE,
     ];
     let found = [
         header.table_offset,
@@ -471,6 +510,7 @@ fn is_laid_out(header: &ImageHeader, lengths: &Lengths, layout: &Layout) -> bool
         header.data_offset,
         header.functions_offset,
         header.accesses_offset,
+        header.extents_offset,
         header.file_length,
     ];
     expected == found
@@ -521,6 +561,22 @@ fn check_accesses(
     Ok(())
 }
 
+/// Checks the extents of an image with this number of functions.
+fn check_extents(
+    extents: &[ExtentEntry],
+    functions: u64,
+    text_length: u64,
+) -> Result<(), ImageError> {
+    let is_right = |extent: &ExtentEntry| {
+        let end = u64::from(extent.start) + u64::from(extent.length);
+        u64::from(extent.function) < functions && end <= text_length
+    };
+    match extents.iter().position(|extent| !is_right(extent)) {
+        Some(wrong) => Err(ImageError::Extent(wrong)),
+        None => Ok(()),
+    }
+}
+
 /// Returns the SHA-256 of a file, with zeros in place of the checksum.
 fn checksum(file: &[u8]) -> [u8; 32] {
     let (before, rest) = file.split_at(CHECKSUM.start);
@@ -547,6 +603,14 @@ pub(crate) fn access_bytes(access: &AccessEntry) -> [u8; ACCESS_SIZE as usize] {
     bytes
 }
 
+fn extent_bytes(extent: &ExtentEntry) -> [u8; EXTENT_SIZE as usize] {
+    let mut bytes = [0; EXTENT_SIZE as usize];
+    bytes[..4].copy_from_slice(&extent.function.to_le_bytes());
+    bytes[4..8].copy_from_slice(&extent.start.to_le_bytes());
+    bytes[8..].copy_from_slice(&extent.length.to_le_bytes());
+    bytes
+}
+
 fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
     let mut bytes = [0; HEADER_FIELDS];
     bytes[..8].copy_from_slice(&header.magic);
@@ -568,6 +632,8 @@ fn header_bytes(header: &ImageHeader) -> [u8; HEADER_FIELDS] {
         header.functions_count,
         header.accesses_offset,
         header.accesses_count,
+        header.extents_offset,
+        header.extents_count,
     ];
     for (field, number) in bytes[80..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
         *field = number.to_le_bytes();
@@ -596,6 +662,8 @@ fn read_header(bytes: &[u8]) -> Option<ImageHeader> {
         functions_count: u64_at(bytes, 160),
         accesses_offset: u64_at(bytes, 168),
         accesses_count: u64_at(bytes, 176),
+        extents_offset: u64_at(bytes, 184),
+        extents_count: u64_at(bytes, 192),
     })
 }
 

@@ -22,6 +22,18 @@ pub(crate) fn sample(key: &Key) -> Vec<u8> {
         data: vec![7; 24],
         functions,
         accesses: Vec::new(),
+        extents: vec![
+            ExtentEntry {
+                function: 0,
+                start: 0,
+                length: 6,
+            },
+            ExtentEntry {
+                function: 1,
+                start: 6,
+                length: 0xfa,
+            },
+        ],
         alignment: 4096,
     };
     build(key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap()
@@ -81,6 +93,7 @@ fn an_image_for_memory_has_no_checksum() {
         data: image.data().to_vec(),
         functions: image.functions().collect(),
         accesses: Vec::new(),
+        extents: image.extents().collect(),
         alignment: 4096,
     };
     let bare = build_for_memory(&key, variant::NORMAL, 0x10000..0x10100, &linked).unwrap();
@@ -126,6 +139,7 @@ fn parts_that_do_not_fit_are_refused() {
             data: Vec::new(),
             functions,
             accesses: Vec::new(),
+            extents: Vec::new(),
             alignment: 4096,
         };
         build(&key(), variant::NORMAL, 0x10000..0x10100, &linked)
@@ -159,6 +173,7 @@ fn large_code_has_huge_pages_of_its_own() {
         data: vec![1; 8],
         functions,
         accesses: Vec::new(),
+        extents: Vec::new(),
         alignment: Layout::alignment(code_length),
     };
     let file = build(&key(), variant::NORMAL, 0x10000..0x10100, &linked).unwrap();
@@ -235,6 +250,7 @@ fn accesses_are_checked() {
             data: Vec::new(),
             functions,
             accesses: accesses.iter().map(access).collect(),
+            extents: Vec::new(),
             alignment: 4096,
         };
         build(&key(), variant, 0x10000..0x10100, &linked)
@@ -269,4 +285,21 @@ fn accesses_are_checked() {
     let sum = checksum(&changed);
     changed[CHECKSUM].copy_from_slice(&sum);
     assert_eq!(Image::open(&changed).unwrap_err(), ImageError::Access(30));
+}
+
+#[test]
+fn extents_are_checked() {
+    let file = sample(&key());
+    let image = Image::open(&file).unwrap();
+    let found: Vec<ExtentEntry> = image.extents().collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[1].function, found[1].start), (1, 6));
+    let at = image.header().extents_offset as usize;
+    // A function that does not exist, a start and a length beyond the text.
+    for (offset, value) in [(0, 2u32), (16, 0x100), (20, 0xfb), (20, u32::MAX)] {
+        let mut wrong = file.clone();
+        wrong[at + offset..at + offset + 4].copy_from_slice(&value.to_le_bytes());
+        let error = Image::open_in_memory(&wrong).unwrap_err();
+        assert!(matches!(error, ImageError::Extent(_)), "{offset}: {error}");
+    }
 }

@@ -8,6 +8,7 @@
 //!                     read-only data   constants and jump tables of the code
 //!                     functions        [`FunctionEntry`], sorted by guest address
 //!                     accesses         [`AccessEntry`], sorted by host offset
+//!                     extents          [`ExtentEntry`]: the guest code of each function
 //! ```
 //!
 //! The dispatch table is a directory and blocks. The directory has a u32 per
@@ -157,6 +158,10 @@ pub struct ImageHeader {
     pub accesses_offset: u64,
     /// Number of accesses; 0 in images of LLVM's code.
     pub accesses_count: u64,
+    /// [`ExtentEntry`] array: offset.
+    pub extents_offset: u64,
+    /// Number of extents; 0 in images of the baseline translator's code.
+    pub extents_count: u64,
 }
 
 /// Size of the header area, bytes.
@@ -190,6 +195,20 @@ impl FunctionEntry {
     pub const fn is_dispatched(&self) -> bool {
         self.guest & OWN_CONVENTION == 0
     }
+}
+
+/// Guest code that a function in an image was made from. A function may have several extents, and functions
+/// may have extents in common. Only its [`FunctionEntry::host`] leads into the host code of a function, and
+/// no other function contains code of these addresses, unless it has an extent there.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentEntry {
+    /// Index of the function.
+    pub function: u32,
+    /// Offset of the first instruction from `text_start`.
+    pub start: u32,
+    /// Length, bytes.
+    pub length: u32,
 }
 
 /// A host instruction of the baseline translator that accesses guest memory. If it faults, all

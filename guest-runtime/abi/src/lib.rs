@@ -45,4 +45,4 @@ pub mod vsock;
 
 /// Version of everything in this crate. A runtime and a VMM work together, and a cached translation
 /// image is usable, only if their versions are equal.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;

@@ -255,6 +255,18 @@ fn release(table: u64) {
     have_loaded(|cpu| table_of(cpu) == table, boot);
 }
 
+/// Flushes the TLBs of all vCPUs. The other ones that run guest code wait for the lock then. A vCPU with the
+/// boot page table, which may sleep, flushes its TLB when it loads another one.
+pub(crate) fn flush_all() {
+    load_page_table(table_of(this()));
+    let boot = BOOT_TABLE.load(Ordering::Relaxed);
+    for cpu in 0..MAX_CPUS {
+        if cpu != this() && kick(cpu).is_some() && table_of(cpu) != boot {
+            halt(cpu);
+        }
+    }
+}
+
 /// Loads the boot page table before this vCPU sleeps, because that table is never freed.
 pub(crate) fn load_boot_table() {
     load(BOOT_TABLE.load(Ordering::Relaxed));

@@ -1,6 +1,7 @@
 //! Execution of the program: translation images, the interpreter, and the counters by which the
 //! VMM finds hot code. [`crate::entry`] dispatches between them.
 
+mod detours;
 pub mod dispatch_cache;
 pub mod hotness;
 pub mod images;

@@ -2,9 +2,11 @@
 //! mapped, the runtime requests its image from the host. The image is mapped into its own window,
 //! and used while the file's code and constants stay mapped unchanged.
 
+use crate::arch::cpus;
 use crate::arch::host::Host;
 use crate::chaos::Chaos;
 use crate::convert::to_usize;
+use crate::exec::detours::detours;
 use crate::exec::images::{self, Image, Images, Origin};
 use crate::exec::windows::{Slot, Windows};
 use crate::fs::filesystem::FileSystem;
@@ -14,8 +16,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::call::{Operation, image_answer};
 use hartline_abi::elf::{Program, ProgramType, Segment};
-use hartline_abi::image::{HEADER_SIZE, ImageData, NewerImages};
-use hartline_abi::layout::{IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
+use hartline_abi::image::{HEADER_SIZE, ImageData, NewerImages, variant};
+use hartline_abi::layout::{HUGE_PAGE_SIZE, IMAGE_BASE, IMAGE_FILE, IMAGE_STRIDE, PAGE_SIZE};
 use hartline_linux::errno::Errno;
 
 /// Most biases of one file and variant for which the host is asked.
@@ -83,6 +85,8 @@ pub(crate) struct Surroundings<'a> {
     pub images: &'a Images,
     pub fs: &'a FileSystem,
     pub chaos: &'a mut Chaos,
+    /// Guest addresses with breakpoints: functions with code there are not run.
+    pub avoided: &'a [Range<u64>],
 }
 
 impl Translations {
@@ -214,9 +218,17 @@ impl Translations {
         let bias = origin.bias;
         let mask = around.chaos.mask();
         let windows = &self.windows;
-        let found = match renews {
-            true => windows.find_other(slot, bias),
-            false => windows.find(slot, bias),
+        let overlaps = |avoided: &Range<u64>| {
+            (pages.iter()).any(|part| part.start < avoided.end && avoided.start < part.end)
+        };
+        let has_detours = around.avoided.iter().any(overlaps);
+        if has_detours && !may_have_detours(origin.variant) {
+            return Ok(None);
+        }
+        let found = match (has_detours, renews) {
+            (true, _) => windows.find_with_detours(slot),
+            (false, true) => windows.find_other(slot, bias),
+            (false, false) => windows.find(slot, bias),
         };
         let number = match found {
             Some(number) => number,
@@ -241,7 +253,13 @@ impl Translations {
         let Some(image) = Image::new(bytes, origin, pages, lease) else {
             return Ok(None);
         };
-        let image = image.with_mask(mask);
+        let mut image = image.with_mask(mask);
+        if has_detours {
+            match self.take_detours(around, number, image)? {
+                Some(changed) => image = changed,
+                None => return Ok(None),
+            }
+        }
         let data = ImageData {
             bias,
             text_start: image.text_start(),
@@ -252,6 +270,37 @@ impl Translations {
         unsafe { ((file - PAGE_SIZE) as *mut ImageData).write(data) };
         Ok(Some(image))
     }
+}
+
+impl Translations {
+    /// Gives the image in window `number`, which no process uses, its detours; `None` if it cannot have them:
+    /// then it is not used.
+    fn take_detours(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        number: u64,
+        image: Image,
+    ) -> Result<Option<Image>, Exhausted> {
+        let Some(found) = detours(&image, around.avoided) else {
+            return Ok(None);
+        };
+        let end = IMAGE_BASE + (number + 1) * IMAGE_STRIDE;
+        let stubs = image.end().next_multiple_of(PAGE_SIZE)..end - HUGE_PAGE_SIZE;
+        let window = self.windows.detours(number);
+        let replaced = window.replace(around.memory, stubs, &found);
+        // Not only for new mappings: no vCPU executes bytes that it has read before.
+        cpus::flush_all();
+        if replaced.is_err() {
+            self.windows.give_up(number);
+        }
+        Ok(replaced?.map(|()| image.with_detours(&found)))
+    }
+}
+
+/// Whether functions of images of a variant can be left out. Code of the others relies on what it knows of the
+/// functions that it calls, or may be entered in the middle of a function.
+fn may_have_detours(variant: u32) -> bool {
+    [variant::PRECISE, variant::UNTRUSTED_ABI].contains(&variant)
 }
 
 /// The files that `wanted` selects and whose code is mapped in `range`: their inodes, and the

@@ -7,6 +7,7 @@
 //! process switch, some images are in no list.
 
 use crate::convert::to_usize;
+use crate::exec::detours::Detours;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use hartline_abi::layout::IMAGE_WINDOWS;
@@ -38,6 +39,8 @@ struct Window {
     slot: Option<Slot>,
     bias: u64,
     lease: Lease,
+    /// Only processes with the same detours use the window.
+    detours: Option<Detours>,
 }
 
 /// All windows that were ever mapped.
@@ -50,7 +53,9 @@ impl Windows {
     /// A window in which the image in `slot` is mapped and which can have `bias`.
     pub fn find(&self, slot: Slot, bias: u64) -> Option<u64> {
         let suits = |window: &Window| {
-            window.slot == Some(slot) && (window.bias == bias || !window.lease.is_held_elsewhere())
+            window.detours.is_none()
+                && window.slot == Some(slot)
+                && (window.bias == bias || !window.lease.is_held_elsewhere())
         };
         self.windows.iter().position(suits).map(|n| n as u64)
     }
@@ -58,13 +63,37 @@ impl Windows {
     /// As [`find`](Self::find), but prefers a window without a lease. `None` asks for a new window,
     /// while there are many left.
     pub fn find_other(&self, slot: Slot, bias: u64) -> Option<u64> {
-        let is_free =
-            |window: &Window| window.slot == Some(slot) && !window.lease.is_held_elsewhere();
+        let is_free = |window: &Window| {
+            window.detours.is_none()
+                && window.slot == Some(slot)
+                && !window.lease.is_held_elsewhere()
+        };
         let free = self.windows.iter().position(is_free).map(|n| n as u64);
         match (self.windows.len() as u64) < IMAGE_WINDOWS / 2 {
             true => free,
             false => free.or_else(|| self.find(slot, bias)),
         }
+    }
+
+    /// A window with detours in which the image in `slot` is mapped, and which no process uses.
+    pub fn find_with_detours(&self, slot: Slot) -> Option<u64> {
+        let suits = |window: &Window| {
+            window.detours.is_some()
+                && window.slot == Some(slot)
+                && !window.lease.is_held_elsewhere()
+        };
+        self.windows.iter().position(suits).map(|n| n as u64)
+    }
+
+    /// The detours of window `number`, which has them from now on.
+    pub fn detours(&mut self, number: u64) -> &mut Detours {
+        let window = &mut self.windows[to_usize(number)];
+        window.detours.get_or_insert_default()
+    }
+
+    /// Makes window `number` unusable, because its contents are not known.
+    pub fn give_up(&mut self, number: u64) {
+        self.windows[to_usize(number)].slot = None;
     }
 
     /// Reserves a new window, which is unusable until [`complete`](Self::complete). `None` if there
@@ -78,6 +107,7 @@ impl Windows {
             slot: None,
             bias: 0,
             lease: Lease::default(),
+            detours: None,
         });
         Some(number)
     }
@@ -131,6 +161,21 @@ mod tests {
         assert_eq!(windows.find(SLOT, 0x1000), Some(0));
         drop(elsewhere);
         assert_eq!(windows.find(SLOT, 0x2000), Some(0));
+    }
+
+    #[test]
+    fn windows_with_detours_are_used_for_nothing_else() {
+        let (mut windows, lease) = with_window(0x1000);
+        windows.detours(0);
+        drop(lease);
+        assert_eq!(windows.find(SLOT, 0x1000), None);
+        assert_eq!(windows.find_other(SLOT, 0x1000), None);
+        assert_eq!(windows.find_with_detours(SLOT), Some(0));
+        let lease = windows.lease(0, 0x1000);
+        assert_eq!(windows.find_with_detours(SLOT), None, "a process uses it");
+        drop(lease);
+        windows.give_up(0);
+        assert_eq!(windows.find_with_detours(SLOT), None);
     }
 
     #[test]

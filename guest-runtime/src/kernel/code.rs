@@ -155,9 +155,9 @@ impl Kernel {
         match self.memory().vmas().find(pc) {
             Some((start, vma)) if vma.protection.executable() => {
                 let around = start..vma.end;
-                self.made = match translations::inode(vma) {
-                    Some(_) => 0..0,
-                    None => around.clone(),
+                self.made = match self.space().is_made(&around, vma) {
+                    false => 0..0,
+                    true => around.clone(),
                 };
                 self.fetch = around;
                 true
@@ -281,12 +281,14 @@ impl Kernel {
     /// Uses the images of a file by inode and variant, if there are new ones.
     fn use_image(&mut self, name: (u32, u32), file_start: u64) {
         let space = &mut self.spaces[self.current];
+        let avoided = space.debug.as_ref().map(|debug| debug.avoided());
         let around = Surroundings {
             host: self.host,
             memory: &mut space.memory,
             images: &space.images,
             fs: &self.vfs.fs,
             chaos: &mut self.chaos,
+            avoided: avoided.unwrap_or_default(),
         };
         let found = self.translations.find(around, name, file_start);
         if found.is_empty() {

@@ -2,7 +2,6 @@
 
 use crate::exec::images::Image;
 use crate::exec::jit::Sampled;
-use crate::exec::translations;
 use crate::kernel::{Control, Kernel};
 use core::ops::Range;
 use hartline_abi::chaos::Kind;
@@ -42,16 +41,16 @@ impl Kernel {
         entry
     }
 
-    /// The executable memory around `pc` that shows no file, and the variant of its translations, if code
+    /// The executable memory around `pc` that shows no file or has breakpoints, and the variant of its translations, if code
     /// there may be translated.
     fn made_around(&self, pc: u64) -> Option<(Range<u64>, u32)> {
         let space = &self.spaces[self.current.space];
         let (start, vma) = space.memory.vmas().find(pc)?;
-        let is_made = vma.protection.executable()
-            && vma.protection.readable()
-            && translations::inode(vma).is_none();
+        let mapped = start..vma.end;
+        let is_made =
+            vma.protection.executable() && vma.protection.readable() && space.is_made(&mapped, vma);
         let variant = space.made_variant().filter(|_| self.shadow.is_none())?;
-        is_made.then_some((start..vma.end, variant))
+        is_made.then_some((mapped, variant))
     }
 
     /// Counts a sample at `pc` in the baseline translator's code, and requests LLVM's translation if it is

@@ -350,6 +350,32 @@ impl PageTable {
         Ok(())
     }
 
+    /// Maps a frame of RAM read-only and executable at `address` outside the program's half, where
+    /// something may be mapped: then TLBs must be flushed.
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_code(
+        &mut self,
+        frames: &mut Frames,
+        address: u64,
+        frame: u64,
+    ) -> Result<(), Exhausted> {
+        let pointers = self.child_or_new(frames, self.root, address >> 39)?;
+        let directory = self.child_or_new(frames, pointers, address >> 30)?;
+        let entry = self.load(directory, address >> 21);
+        if entry & PRESENT != 0 && entry & HUGE != 0 {
+            let table = frames.allocate_small().ok_or(Exhausted)?;
+            for index in 0..512 {
+                self.store(table, index, (entry & !HUGE) + index * PAGE_SIZE);
+            }
+            self.store(directory, address >> 21, (RAM_GPA + table) | TABLE);
+        }
+        let physical = RAM_GPA + frame;
+        let page = physical..physical + PAGE_SIZE;
+        self.map_outside(frames, address, page, true)
+    }
+
     /// The small leaf for `address` in the table of its window.
     #[must_use]
     pub fn small(&self, table: u64, address: u64) -> Option<Leaf> {

@@ -394,6 +394,28 @@ impl AddressSpace {
         self.table.map_private(&mut frames, address, frame)
     }
 
+    /// Maps a new page, read-only and executable, at `address` outside the program's half. It is a copy of
+    /// `original`, which may be mapped there, or of zeros. Result: where the page can be written. All vCPUs
+    /// must flush their TLBs before they execute code there ([`flush_all`](crate::arch::cpus::flush_all)).
+    ///
+    /// # Errors
+    /// If RAM is used up.
+    pub fn map_code_page(
+        &mut self,
+        address: u64,
+        original: &[u8],
+    ) -> Result<&'static mut [u8], Exhausted> {
+        let frames = self.frames;
+        let mut frames = frames.lock();
+        let frame = frames.allocate_small().ok_or(Exhausted)?;
+        let start = frames.ram().pointer(frame);
+        // SAFETY: the frame is new, is never freed, and nothing else refers to its bytes in RAM.
+        let page = unsafe { core::slice::from_raw_parts_mut(start, to_usize(PAGE_SIZE)) };
+        page[..original.len()].copy_from_slice(original);
+        self.table.map_code(&mut frames, address, frame)?;
+        Ok(page)
+    }
+
     /// Handles a page fault of the program. If it succeeds, the program repeats the access.
     ///
     /// # Errors

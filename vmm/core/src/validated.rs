@@ -240,6 +240,7 @@ mod tests {
             data: Vec::new(),
             functions: Vec::new(),
             accesses: Vec::new(),
+            extents: Vec::new(),
             alignment: 4096,
         };
         image::build(key, variant::NORMAL, 0x1000..0x2000, &linked).unwrap()

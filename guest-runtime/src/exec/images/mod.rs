@@ -2,6 +2,7 @@
 
 use crate::chaos::{Mask, Tier};
 use crate::convert::to_usize;
+use crate::exec::detours::Detour;
 use crate::exec::dispatch_cache::DispatchCache;
 use crate::exec::windows::Lease;
 use alloc::collections::BTreeMap;
@@ -12,8 +13,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hartline_abi::ABI_VERSION;
 use hartline_abi::image::{
-    AccessEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS, TABLE_BLOCK_TEXT,
-    slot_in_block, variant,
+    AccessEntry, ExtentEntry, FunctionEntry, HEADER_SIZE, ImageHeader, MAGIC, MISS,
+    TABLE_BLOCK_TEXT, slot_in_block, variant,
 };
 use hartline_abi::jit;
 use hartline_abi::layout::PAGE_SIZE;
@@ -46,6 +47,9 @@ pub struct Image {
     table: &'static [u32],
     functions: &'static [FunctionEntry],
     accesses: &'static [AccessEntry],
+    extents: &'static [ExtentEntry],
+    /// Guest addresses whose functions are not run ([`crate::exec::detours`]).
+    avoided: Rc<[u64]>,
     /// Keeps the window's load bias, or the translation in the slot, unchanged while this image or a
     /// copy of it exists.
     #[expect(dead_code, reason = "held, not read: without it the window is free")]
@@ -131,6 +135,8 @@ impl Image {
             table: array(bytes, header.table_offset, header.table_length / 4)?,
             functions: array(bytes, header.functions_offset, header.functions_count)?,
             accesses: array(bytes, header.accesses_offset, header.accesses_count)?,
+            extents: array(bytes, header.extents_offset, header.extents_count)?,
+            avoided: Rc::new([]),
             lease,
             mask: Mask::default(),
         })
@@ -156,6 +162,8 @@ impl Image {
             table: &[],
             functions: array(bytes, layout.functions_offset()?, layout.functions)?,
             accesses: array(bytes, layout.accesses_offset()?, layout.accesses)?,
+            extents: &[],
+            avoided: Rc::new([]),
             lease,
             mask: Mask::default(),
         })
@@ -165,6 +173,51 @@ impl Image {
     #[must_use]
     pub(crate) fn with_mask(self, mask: Mask) -> Image {
         Image { mask, ..self }
+    }
+
+    /// The same image without these functions.
+    pub(crate) fn with_detours(self, detours: &[Detour]) -> Image {
+        let avoided = detours.iter().map(|detour| detour.guest).collect();
+        Image { avoided, ..self }
+    }
+
+    /// The indexes of the functions with code in any of these ranges of guest addresses. `None` if the image does not have the extents of its functions.
+    pub(crate) fn functions_with(&self, ranges: &[Range<u64>]) -> Option<Vec<u32>> {
+        if self.extents.is_empty() && !self.functions.is_empty() {
+            return None;
+        }
+        let overlaps = |extent: &&ExtentEntry| {
+            let start = self.text.start + u64::from(extent.start);
+            let end = start + u64::from(extent.length);
+            (ranges.iter()).any(|range| range.start < end && start < range.end)
+        };
+        let found = self.extents.iter().filter(overlaps);
+        let mut found: Vec<u32> = found.map(|extent| extent.function).collect();
+        // The extents of a function are next to each other.
+        found.dedup();
+        Some(found)
+    }
+
+    /// The detour of the function with an index; `None` if it has no entry for the dispatcher.
+    pub(crate) fn detour(&self, index: u32) -> Option<Detour> {
+        let function = self.functions.get(index as usize)?;
+        if !function.is_dispatched() {
+            return None;
+        }
+        let host = self.code.start + u64::from(function.host);
+        let hosts = self.functions.iter().map(|other| other.host);
+        let next = hosts.filter(|&other| other > function.host).min();
+        let next = next.map_or(self.code.end, |next| self.code.start + u64::from(next));
+        Some(Detour {
+            guest: function.address().wrapping_add(self.origin.bias),
+            host,
+            room: next.min(self.code.end).checked_sub(host)?,
+        })
+    }
+
+    /// Address after the image file.
+    pub(crate) fn end(&self) -> u64 {
+        self.file.end
     }
 
     /// First guest address of the text.
@@ -220,7 +273,8 @@ impl Image {
         let block = *self.table.get(to_usize(offset / TABLE_BLOCK_TEXT))? as usize / 4;
         let slot = *self.table.get(block + slot_in_block(offset))?;
         let host = self.code.start + u64::from(slot);
-        (slot != MISS && host < self.code.end && !self.mask.hides(pc)).then_some(host)
+        let is_hidden = self.mask.hides(pc) || self.avoided.contains(&pc);
+        (slot != MISS && host < self.code.end && !is_hidden).then_some(host)
     }
 }
 
@@ -252,6 +306,8 @@ unsafe impl IntegersOnly for u32 {}
 unsafe impl IntegersOnly for FunctionEntry {}
 // SAFETY: three integers that fill the structure.
 unsafe impl IntegersOnly for AccessEntry {}
+// SAFETY: three integers that fill the structure.
+unsafe impl IntegersOnly for ExtentEntry {}
 
 /// All images of a program. Their texts may overlap: the newest image with an entry for an address
 /// is used, but the baseline translator's images only if no other one has an entry.

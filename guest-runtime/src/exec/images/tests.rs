@@ -32,6 +32,8 @@ fn image_bytes(change: impl FnOnce(&mut ImageHeader)) -> &'static [u8] {
         functions_count: 1,
         accesses_offset: 2 * HEADER_SIZE + 80,
         accesses_count: 0,
+        extents_offset: 2 * HEADER_SIZE + 96,
+        extents_count: 0,
     };
     change(&mut header);
     let words = vec![0u64; to_usize(3 * HEADER_SIZE / 8)].leak();

@@ -1,9 +1,10 @@
 //! Breakpoints: `ebreak` instructions in the memory of a debugged process.
 //!
-//! The translations of a file are valid only while its code is mapped unchanged, so a file with a
-//! breakpoint is *detached* from them: its code becomes code that the program made
-//! ([`crate::exec::jit`]). When it has no breakpoints any more, and its memory has the contents of the
-//! file, the translations are used again.
+//! The translations of a file are valid only while its code is mapped unchanged. They *leave out* the
+//! functions with breakpoints ([`crate::exec::detours`]): these run as code that the program made
+//! ([`crate::exec::jit`]), and all others at full speed. A file whose code the debugger has changed
+//! otherwise is *detached* from its translations as a whole. When it has no breakpoints any more, and its
+//! memory has the contents of the file, the translations are used again.
 
 use super::detached::Detached;
 use super::memory;
@@ -29,6 +30,7 @@ const C_EBREAK: [u8; 2] = 0x9002u16.to_le_bytes();
 /// A breakpoint that the debugger wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wanted {
+    at: u64,
     /// Length of the instruction, bytes: 2 or 4.
     length: u64,
     is_hardware: bool,
@@ -37,10 +39,12 @@ struct Wanted {
 /// What a debugger has done to an address space.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpaceDebug {
-    wanted: BTreeMap<u64, Wanted>,
+    wanted: Vec<Wanted>,
     /// The breakpoints in memory, and the bytes that were there.
     pub(super) inserted: BTreeMap<u64, Vec<u8>>,
     pub(super) detached: Vec<Detached>,
+    /// Where breakpoints are whose functions translations leave out.
+    pub(super) left_out: Vec<Range<u64>>,
     /// Translations relied on the psABI before files were detached.
     pub(super) trusted_abi: bool,
     pub(super) watches: Vec<super::step::Watch>,
@@ -98,6 +102,7 @@ impl SpaceDebug {
         self.wanted.is_empty()
             && self.inserted.is_empty()
             && self.detached.is_empty()
+            && self.left_out.is_empty()
             && !self.trusted_abi
             && self.watches.is_empty()
     }
@@ -159,29 +164,34 @@ impl Kernel {
             return Err(Errno::EFAULT);
         }
         let wanted = &mut space.debug.get_or_insert_default().wanted;
-        let hardware = wanted.values().filter(|other| other.is_hardware).count();
-        let is_new = !wanted.contains_key(&address);
-        if is_new && (wanted.len() >= MAX_BREAKPOINTS || is_hardware && hardware >= MAX_HARDWARE) {
+        let hardware = wanted.iter().filter(|other| other.is_hardware).count();
+        let known = wanted.iter().position(|other| other.at == address);
+        if known.is_none()
+            && (wanted.len() >= MAX_BREAKPOINTS || is_hardware && hardware >= MAX_HARDWARE)
+        {
             return Err(Errno::ENOSPC);
         }
-        wanted.insert(
-            address,
-            Wanted {
-                length,
-                is_hardware,
-            },
-        );
+        let new = Wanted {
+            at: address,
+            length,
+            is_hardware,
+        };
+        match known {
+            Some(known) => wanted[known] = new,
+            None => wanted.push(new),
+        }
         Ok(())
     }
 
     /// Removes a breakpoint. It is no error if there is none.
     pub(super) fn remove_breakpoint(&mut self, space: Handle<Space>, address: u64) {
         if let Some(debug) = &mut self.spaces[space].debug {
-            debug.wanted.remove(&address);
+            debug.wanted.retain(|wanted| wanted.at != address);
         }
     }
 
-    /// Writes memory of a stopped task for its tracer. Code of a file is detached from its translations.
+    /// Writes memory of a stopped task for its tracer or the debugger. Code of a file is detached from its
+    /// translations.
     ///
     /// # Errors
     /// As `debug_write`.
@@ -208,7 +218,7 @@ impl Kernel {
         if !debug.inserted.contains_key(&pc) {
             return false;
         }
-        let wanted = debug.wanted.get(&pc).copied();
+        let wanted = debug.wanted.iter().find(|wanted| wanted.at == pc).copied();
         match wanted {
             Some(Wanted { is_hardware, .. }) if is_debugged => {
                 if !self.is_held() {
@@ -271,31 +281,27 @@ impl Kernel {
             return;
         };
         let (wanted, inserted) = (debug.wanted.clone(), debug.inserted.clone());
-        let is_same = |at: &u64, original: &Vec<u8>| {
-            let wanted = wanted.get(at);
-            wanted.is_some_and(|wanted| wanted.length == original.len() as u64)
-        };
         for (&at, original) in &inserted {
-            if !is_same(&at, original) {
+            let length = original.len() as u64;
+            if !(wanted.iter()).any(|wanted| (wanted.at, wanted.length) == (at, length)) {
                 self.take_out(handle, at);
             }
         }
-        for (&at, wanted) in &wanted {
+        for &Wanted { at, length, .. } in &wanted {
             if self.debug_of(handle).inserted.contains_key(&at) {
                 continue;
             }
-            self.detach_file(handle, at);
-            if wanted.length > C_EBREAK.len() as u64 {
+            self.leave_out(handle, at, length);
+            if length > C_EBREAK.len() as u64 {
                 self.take_out(handle, at + C_EBREAK.len() as u64);
             }
-            let original = memory::read(&mut self.spaces[handle], at, wanted.length);
+            let original = memory::read(&mut self.spaces[handle], at, length);
             // The memory may be gone: then no thread comes there.
-            if original.len() as u64 == wanted.length
-                && self.put_code(handle, at, instruction(wanted.length))
-            {
+            if original.len() as u64 == length && self.put_code(handle, at, instruction(length)) {
                 self.debug_of(handle).inserted.insert(at, original);
             }
         }
+        self.use_rest(handle);
     }
 
     fn take_out(&mut self, handle: Handle<Space>, at: u64) {
@@ -311,8 +317,24 @@ impl Kernel {
     /// Writes code. Returns whether it was possible.
     fn put_code(&mut self, space: Handle<Space>, address: u64, bytes: &[u8]) -> bool {
         let done = self.spaces[space].memory.force(address, bytes);
-        self.forget_code_of(space, &(address..address + bytes.len() as u64));
+        let range = address..address + bytes.len() as u64;
+        let debug = self.spaces[space].debug.as_ref();
+        match debug.is_some_and(|debug| debug.leaves_out(address)) {
+            // No translation of a file is used for it.
+            true => self.forget_made_of(space),
+            false => self.forget_code_of(space, &range),
+        }
         done.is_ok()
+    }
+
+    /// Drops what depends on code that is no file's, in an address space whose threads stand still.
+    fn forget_made_of(&mut self, handle: Handle<Space>) {
+        self.stop_users_of(handle);
+        let space = &mut self.spaces[handle];
+        space.renew_code();
+        space.images.drop_jit();
+        self.jit.fence();
+        self.settle_images(handle);
     }
 
     /// As [`forget_code`](Kernel::forget_code), for an address space whose threads stand still.

@@ -388,7 +388,7 @@ impl Kernel {
             return wrong();
         };
         match self.chosen_space() {
-            Some(space) => answer_to(self.debug_write(space, address, &bytes)),
+            Some(space) => answer_to(self.write_memory_of(space, address, &bytes)),
             None => failed(Errno::ESRCH),
         }
     }

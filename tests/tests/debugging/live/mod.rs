@@ -1,6 +1,7 @@
 //! Programs that a debugger controls (`hartline run --gdb`): their build, their start and their end.
 
 mod changes;
+mod entries;
 mod lost;
 mod packets;
 mod sessions;
@@ -25,6 +26,7 @@ pub fn add(suite: &mut Suite) {
     packets::add(suite);
     lost::add(suite);
     changes::add(suite);
+    entries::add(suite);
 }
 
 /// A program of `tests/programs/debugged`, in a folder that is removed at the end.
