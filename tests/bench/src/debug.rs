@@ -1,7 +1,7 @@
 //! `hartline bench debug`: the speed of programs that a debugger is attached to.
 //!
 //! The programs compute in rounds until a time has passed, and print how long a round takes at the end of the
-//! time: the connection of the debugger and the translation of code that it changes come before. gdb-multiarch
+//! time: the connection of the debugger comes before. gdb-multiarch
 //! is the debugger.
 
 use super::compute::{load_average, progress};
@@ -50,8 +50,8 @@ struct Program {
     script: Option<&'static str>,
     /// A function that it never calls in its rounds.
     unused: &'static str,
-    /// A function that its second thread calls after each pause, if it has one.
-    marked: Option<&'static str>,
+    /// A function that its second thread calls after each pause.
+    marked: &'static str,
 }
 
 const PROGRAMS: [Program; 3] = [
@@ -61,7 +61,7 @@ const PROGRAMS: [Program; 3] = [
         path: "steady",
         script: None,
         unused: "unused",
-        marked: Some("marked"),
+        marked: "marked",
     },
     Program {
         name: "C, static",
@@ -69,7 +69,7 @@ const PROGRAMS: [Program; 3] = [
         path: "steady-static",
         script: None,
         unused: "unused",
-        marked: Some("marked"),
+        marked: "marked",
     },
     Program {
         name: "python3",
@@ -77,7 +77,7 @@ const PROGRAMS: [Program; 3] = [
         path: "usr/bin/python3.13",
         script: Some("steady.py"),
         unused: "PyRun_SimpleStringFlags",
-        marked: None,
+        marked: "PyEval_EvalCode",
     },
 ];
 
@@ -123,33 +123,24 @@ impl Debugger {
         }
     }
 
-    /// How much longer the runs are than those without a debugger. LLVM translates hot code of a file with
-    /// breakpoints anew in each run.
-    fn preparation(self) -> f64 {
-        match self {
-            Self::Unmet | Self::Met => 5.0,
-            _ => 1.0,
-        }
-    }
-
     /// The least speed, 1.0 is that without a debugger.
     fn least(self) -> Option<f64> {
         matches!(self, Self::Detached | Self::Plain).then_some(0.98)
     }
 
-    /// Commands for gdb after it has connected. `None` if it has nothing to do with this program.
-    fn commands(self, program: &Program) -> Option<Vec<String>> {
-        let commands = |list: &[&str]| Some(list.iter().map(|&text| text.to_owned()).collect());
-        let off = "monitor precise off";
+    /// Commands for gdb after it has connected.
+    fn commands(self, program: &Program) -> Vec<String> {
+        let off = || "monitor precise off".to_owned();
+        let go = "continue".to_owned();
         match self {
-            Self::None => commands(&[]),
-            Self::Detached => commands(&[off, "detach"]),
-            Self::Plain => commands(&[off, "continue"]),
-            Self::Exact => commands(&["continue"]),
-            Self::Unmet => commands(&[off, &format!("break {}", program.unused), "continue"]),
+            Self::None => Vec::new(),
+            Self::Detached => vec![off(), "detach".to_owned()],
+            Self::Plain => vec![off(), go],
+            Self::Exact => vec![go],
+            Self::Unmet => vec![off(), format!("break {}", program.unused), go],
             Self::Met => {
-                let set = format!("break {}", program.marked?);
-                commands(&[off, &set, "ignore $bpnum 1000000", "continue"])
+                let ignore = "ignore $bpnum 1000000".to_owned();
+                vec![off(), format!("break {}", program.marked), ignore, go]
             }
         }
     }
@@ -199,7 +190,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         for debugger in Debugger::ALL {
             let row = bench.measure(debugger, arguments);
             let place = || format!("{}, {}", program.name, debugger.name());
-            rows.extend(row.with_context(place)?);
+            rows.push(row.with_context(place)?);
             progress(&format!("{}: done", place()));
         }
     }
@@ -257,12 +248,8 @@ impl Bench {
         })
     }
 
-    /// Runs without and with a debugger in turn, so that a disturbance of the machine affects both. `None` if
-    /// the program has nothing for this debugger.
-    fn measure(&self, debugger: Debugger, arguments: &Arguments) -> anyhow::Result<Option<Row>> {
-        if debugger.commands(&self.program).is_none() {
-            return Ok(None);
-        }
+    /// Runs without and with a debugger in turn, so that a disturbance of the machine affects both.
+    fn measure(&self, debugger: Debugger, arguments: &Arguments) -> anyhow::Result<Row> {
         let (runs, seconds) = match arguments.quick {
             true => (1, 0.2),
             false => (arguments.runs, f64::from(arguments.seconds)),
@@ -272,24 +259,23 @@ impl Bench {
         } else {
             0
         };
-        let longer = seconds * debugger.preparation();
         let (mut without, mut with) = (Vec::new(), Vec::new());
         if !arguments.quick {
-            // What LLVM translates in it is kept, but for files with breakpoints.
-            self.round(debugger, longer.max(LONG), pause)?;
+            // What LLVM translates in it is kept.
+            self.round(debugger, LONG, pause)?;
         }
         for _ in 0..runs {
             without.push(self.round(Debugger::None, seconds, pause)?);
-            with.push(self.round(debugger, longer, pause)?);
+            with.push(self.round(debugger, seconds, pause)?);
         }
-        Ok(Some(Row {
+        Ok(Row {
             program: self.program.name,
             debugger: debugger.name(),
             without_us: median(&without) / 1e3,
             with_us: median(&with) / 1e3,
             speed: Ratio::new(&without, &with),
             least: debugger.least(),
-        }))
+        })
     }
 
     /// Nanoseconds of a round of the program.
@@ -311,7 +297,7 @@ impl Bench {
             .arg(format!("/{}", self.program.path));
         command.args(self.script.as_ref().map(|_| "/script"));
         command.arg(seconds.to_string());
-        command.args(self.script.is_none().then(|| pause.to_string()));
+        command.arg(pause.to_string());
         if debugger == Debugger::None {
             return nanoseconds(&run(&mut command, Way::Hartline)?);
         }
@@ -343,7 +329,7 @@ impl Bench {
             .arg(format!("set sysroot {}", self.root.display()));
         gdb.arg("-ex")
             .arg(format!("target remote {}", socket.display()));
-        for command in debugger.commands(&self.program).into_iter().flatten() {
+        for command in debugger.commands(&self.program) {
             gdb.arg("-ex").arg(command);
         }
         gdb.arg(self.root.join(self.program.path));

@@ -1,9 +1,11 @@
-"""Computes in rounds until a time has passed: steady.py SECONDS
+"""Computes in rounds until a time has passed: steady.py SECONDS PAUSE
 
-Prints the nanoseconds of a round: the median of the rounds in the last third of the time.
+Prints the nanoseconds of a round: the median of the rounds in the last third of the time. With a PAUSE, in
+milliseconds, a second thread evaluates an expression after each pause.
 """
 import sys
-from time import perf_counter_ns
+from threading import Thread
+from time import perf_counter_ns, sleep
 
 
 def collatz(most):
@@ -18,6 +20,17 @@ def collatz(most):
     return max(lengths.values())
 
 
+def evaluate(pause):
+    expression = compile("0", "", "eval")
+    while True:
+        sleep(pause)
+        # Calls PyEval_EvalCode, which the rounds do not.
+        eval(expression)
+
+
+pause = float(sys.argv[2]) / 1e3
+if pause > 0:
+    Thread(target=evaluate, args=[pause], daemon=True).start()
 length = int(float(sys.argv[1]) * 1e9)
 start = last = perf_counter_ns()
 times = []
