@@ -396,7 +396,7 @@ impl AddressSpace {
 
     /// Maps a new page, read-only and executable, at `address` outside the program's half. It is a copy of
     /// `original`, which may be mapped there, or of zeros. Result: where the page can be written. All vCPUs
-    /// must flush their TLBs before they execute code there ([`flush_all`](crate::arch::cpus::flush_all)).
+    /// must flush their TLBs before they execute code there (`arch::cpus::flush_all`).
     ///
     /// # Errors
     /// If RAM is used up.
