@@ -199,6 +199,10 @@ const TESTS: &[(&str, Test)] = &[
         "runs from a snapshot: VMMs that are given up",
         warm::given_up,
     ),
+    (
+        "runs from a snapshot: a tenant that ends",
+        warm::of_a_tenant,
+    ),
     ("runs from a snapshot: VMMs that end", warm::ended),
     (
         "runs from a snapshot: VMMs that are not kept",

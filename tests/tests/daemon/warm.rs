@@ -1,9 +1,9 @@
 //! VMMs that make one run from a snapshot after another.
 
-use super::snapshots::{log, made, post, reader, script, start};
+use super::snapshots::{log, made, post, push_for, reader, script, start};
 use super::{await_state, check, run};
 use hartline_tests::Result;
-use hartline_tests::daemon::{Daemon, until};
+use hartline_tests::daemon::{Answer, Daemon, until};
 use hartline_tests::process::signal;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -164,4 +164,61 @@ pub fn not_kept() -> Result<()> {
         ends(&lines(&daemon, "a\n")?, 0, "42 a file\n")?;
     }
     check("off", metric(&daemon, "hartline_vmms_warm")? == 0, &0)
+}
+
+/// A VMM that waits belongs to its tenant: no other one can use it, and it is gone when what the tenant has is
+/// deleted.
+pub fn of_a_tenant() -> Result<()> {
+    let daemon = start("pool = 1\nwarm = 2")?;
+    daemon
+        .request("PUT", "/v1/tenants/other", b"{}")?
+        .expect(200)?;
+    push_for(&daemon, "other")?;
+    let ask = |method: &str, path: &str, body: &Value| -> Result<Answer> {
+        let headers = [
+            ("Hartline-Tenant", "other"),
+            ("Content-Type", "application/json"),
+        ];
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        daemon.request_with(method, path, &headers, &body)
+    };
+    let program = || ask("GET", "/v1/programs/tools", &Value::Null);
+    until(|| program().is_ok_and(|program| program.text("state") != "packing"))?;
+    let mut spec = script("shell", SHELL);
+    spec["interactive"] = true.into();
+    let made = ask("POST", "/v1/machines", &spec)?.expect(201)?;
+    let machine = format!("/v1/machines/{}", made.text("id"));
+    let log = || ask("GET", &format!("{machine}/logs"), &Value::Null);
+    until(|| log().is_ok_and(|log| log.body == b"ready\n"))?;
+    let name = json!({ "name": "theirs" });
+    ask("POST", &format!("{machine}/snapshots"), &name)?.expect(201)?;
+    thread::sleep(Duration::from_millis(2100));
+    let lines = json!({ "snapshot": "theirs", "stdin": "echo $n\n" });
+    let outcome = ask("POST", "/v1/runs", &lines)?.expect(200)?.json();
+    ends(&outcome, 0, "0\n")?;
+    await_warm(&daemon, 1)?;
+    let stolen = post(&daemon, "/v1/runs", &lines)?;
+    check("another tenant", stolen.status == 404, &stolen)?;
+    let kept = daemon.request("DELETE", "/v1/tenants/other", b"")?;
+    check("a tenant with a snapshot", kept.status == 409, &kept)?;
+    // The attempt has ended the VMM.
+    let outcome = ask("POST", "/v1/runs", &lines)?.expect(200)?.json();
+    ends(&outcome, 0, "0\n")?;
+    await_warm(&daemon, 1)?;
+    ask("POST", &format!("{machine}/kill"), &Value::Null)?.expect(200)?;
+    until(|| ask("DELETE", &machine, &Value::Null).is_ok_and(|answer| answer.status == 204))?;
+    ask("DELETE", "/v1/snapshots/theirs", &Value::Null)?.expect(204)?;
+    await_warm(&daemon, 0)?;
+    until(|| {
+        let deleted = ask("DELETE", "/v1/programs/tools", &Value::Null);
+        deleted.is_ok_and(|answer| answer.status == 204)
+    })?;
+    daemon
+        .request("DELETE", "/v1/tenants/other", b"")?
+        .expect(204)?;
+    let running = metric(&daemon, "hartline_vms_running")?;
+    check("running", running == 0, &running)
 }
