@@ -8,7 +8,7 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, check_order};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, hartline, paths};
+use hartline_tests::{Result, hartline, paths, reference};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +24,10 @@ pub fn add(suite: &mut Suite) {
             objects_as_with_qemu(variant)
         });
     }
+    suite.add_kvm(
+        "gdb: Debian's shared libraries as with qemu",
+        libraries_as_with_qemu,
+    );
     suite.add_kvm("gdb: watchpoints", watchpoints);
     suite.add_kvm("gdb: signals", signals);
     suite.add_kvm("gdb: a crash", crash);
@@ -54,6 +58,7 @@ impl Waiting {
             "set confirm off",
             "set print address off",
             "set print thread-events off",
+            "set remotetimeout 60",
             "set sysroot /usr/riscv64-linux-gnu",
         ];
         for command in settings.iter().chain([&target.as_str()]).chain(commands) {
@@ -123,10 +128,18 @@ fn objects_as_with_qemu(variant: Variant) -> Result<()> {
 /// that differ for a reason. Returns the two programs.
 fn compare(program: &Program, session: &[&str], least: usize) -> Result<(Waiting, Waiting)> {
     let (own, theirs) = (program.start(&[], &[])?, program.start_qemu()?);
+    compare_at(&own, &theirs, session, least)?;
+    Ok((own, theirs))
+}
+
+/// As [`compare`], for programs that wait already.
+fn compare_at(own: &Waiting, theirs: &Waiting, session: &[&str], least: usize) -> Result<()> {
     // Stacks and the heap have another place, and the program another path.
     let plain = |text: String| -> Vec<String> {
         let is_stable = |line: &&str| {
-            let names_stack = ["0x3f", "0x7f"].iter().any(|start| line.contains(start));
+            let names_stack = ["0x3f", "0x7e", "0x7f"]
+                .iter()
+                .any(|start| line.contains(start));
             let is_of_server = line.contains("subobject @")
                 || line.contains("exited")
                 || line.contains("socket")
@@ -139,7 +152,50 @@ fn compare(program: &Program, session: &[&str], least: usize) -> Result<(Waiting
     if answer != expected || answer.len() < least {
         return Err(format!("own: {answer:#?}\nqemu's: {expected:#?}").into());
     }
-    Ok((own, theirs))
+    Ok(())
+}
+
+/// As [`as_with_qemu`], for a program that Debian's dynamic linker starts: breakpoints in the program and in the C
+/// library, which has no debug information.
+fn libraries_as_with_qemu() -> Result<()> {
+    let (root, folder, own) = in_root("debugging-qemu", |_| Ok(()))?;
+    let socket = folder.path().join("qemu.socket");
+    let mut command = Command::new(reference::binary()?);
+    command.env_clear().args(["-cpu", reference::CPU, "-L"]);
+    command.arg(root.path()).arg("-g").arg(&socket);
+    command.arg(root.path().join("usr/bin/session"));
+    let theirs = Waiting::start(command, socket, &own.program)?;
+    let sysroot = format!("set sysroot {}", root.path().display());
+    let session = [
+        &sysroot,
+        "break main",
+        "continue",
+        "p argc",
+        "break add",
+        "continue",
+        "bt",
+        "info args",
+        "finish",
+        "next",
+        "break malloc",
+        "info breakpoints",
+        "delete",
+        "tbreak half",
+        "continue",
+        "p $fa0",
+        "up",
+        "p *list",
+        "break puts",
+        "break fflush",
+        "continue",
+        "bt 1",
+        "p last_half",
+        "delete",
+        "continue",
+    ];
+    compare_at(&own, &theirs, &session, 25)?;
+    own.end(5, OUTPUT)?;
+    theirs.end(5, OUTPUT).map(drop)
 }
 
 fn watchpoints() -> Result<()> {
