@@ -106,6 +106,14 @@ pub enum Operation {
     /// `args[1]` bytes. Result: the length of the output, which is in `data`. `-ENOENT`: there is no such
     /// function. `-EINVAL`: a length is too large. Or a negated error of the function.
     HostFunction = 19,
+    /// Find the registers of a program at a fault in translated code, for a debugger. `args[0]` is rip, `args[1]`
+    /// its offset in the image file, bytes, `args[2]` the guest-physical address of that file, and `args[3]` the
+    /// address of the function's guest code. `data` has the host registers as
+    /// [`ExitReport::host_registers`](crate::report::ExitReport::host_registers), and then the integer registers of
+    /// the [`Hart`](crate::hart::Hart) (`u64`). Results: pc in `args[0]`, a set of the integer registers that are
+    /// known in `args[1]`, and their values in `data` (32 times `u64`). `-ENOENT`: the host does not find them.
+    /// `-ENOSYS`: it does not look for them.
+    Locate = 20,
 }
 
 /// Requests of [`Operation::Stack`].

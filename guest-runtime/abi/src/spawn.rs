@@ -89,10 +89,8 @@ impl Call {
 pub mod debug {
     /// If the connection breaks, the processes that are debugged stay stopped. Otherwise they go on.
     pub const STOPS_WHEN_LOST: u64 = 1;
-    /// Processes that are debugged use code with exact registers at each fault.
-    pub const PRECISE: u64 = 2;
     /// All bits.
-    pub const ALL: u64 = STOPS_WHEN_LOST | PRECISE;
+    pub const ALL: u64 = STOPS_WHEN_LOST;
 }
 
 /// The size of a terminal, characters.

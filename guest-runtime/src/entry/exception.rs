@@ -293,20 +293,25 @@ fn keep_registers(hart: &Hart, access: BaselineAccess, interrupted: &Interrupted
     hart.pc.set(access.pc);
 }
 
-/// Ends the program by a fault in translated code of the normal variant. Its registers are spread
-/// over host registers and stack, so they cannot be passed to a handler.
+/// Ends the program by a fault in translated code of the normal variant, after a debugger has looked at it. Its
+/// registers are spread over host registers and stack, so they cannot be passed to a handler.
 fn end_translated(kernel: &mut Kernel, interrupted: &Interrupted<'_>, fault: Fault) {
     let rip = interrupted.frame.rip;
     let host = HostFault {
         pc: rip,
         location: kernel.space().images.locate(rip),
         registers: interrupted.registers,
+        hart: kernel.hart().x.get(),
     };
     let fault = Fault {
         host: Some(Box::new(host)),
         ..fault
     };
-    kernel.end_process(&End::Fault(fault));
+    if kernel.crashes_under_debugger(fault.signal) {
+        kernel.stand_after_crash(fault);
+    } else {
+        kernel.end_process(&End::Fault(fault));
+    }
 }
 
 /// The kind of code in which an unexpected exception happened.

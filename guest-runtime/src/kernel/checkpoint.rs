@@ -185,9 +185,10 @@ impl Kernel {
                 .memory
                 .wipe_on_fork()
                 .map_err(|Exhausted| Errno::ENOMEM)?;
-            if self.core.is_some() || boot.debug != 0 {
+            if self.core.is_some() {
                 // No task has host frames.
                 space.images.variant = variant::PRECISE;
+                space.images.stays_precise = true;
             }
         }
         if self.scheduler.take_ticking() {

@@ -206,6 +206,7 @@ impl Kernel {
     /// Switches to translations of the precise variant, because the program handles faults, which
     /// then need all registers.
     pub fn use_precise_translations(&mut self) {
+        self.space_mut().images.stays_precise = true;
         if self.space().images.variant != variant::PRECISE {
             self.use_variant(variant::PRECISE);
         }

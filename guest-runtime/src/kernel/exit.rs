@@ -37,6 +37,8 @@ pub struct HostFault {
     pub location: Option<Location>,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8–r15.
     pub registers: [u64; 16],
+    /// The integer registers in the hart.
+    pub hart: [u64; 32],
 }
 
 /// How the program ended.
@@ -160,6 +162,7 @@ fn fill_fault(report: &mut ExitReport, kernel: &mut Kernel, fault: &Fault) {
                 report.image = location.origin.gpa;
             }
             report.host_registers = host.registers;
+            report.x = host.hart;
         }
     }
 }

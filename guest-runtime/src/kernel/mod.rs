@@ -416,6 +416,9 @@ impl Kernel {
         if let Some(start) = self.task_mut().start.take() {
             return self.begin_program(start);
         }
+        if let Some(control) = self.resume_crashed() {
+            return control;
+        }
         if let Some(control) = self.resume_traced_call() {
             return control;
         }

@@ -1,7 +1,7 @@
 //! Tasks: the threads of all processes, and the state of each.
 
 use crate::exec::interp::fcsr;
-use crate::kernel::debug::Traced;
+use crate::kernel::debug::{Crash, Traced};
 use crate::kernel::exit::Fault;
 use crate::kernel::process::Process;
 use crate::kernel::ptrace::Tracee;
@@ -206,6 +206,8 @@ pub struct Task {
     pub is_call_allowed: bool,
     /// What a debugger does with it.
     pub(crate) debug: Traced,
+    /// The fault after which it cannot continue.
+    pub(crate) crash: Option<Box<Crash>>,
     /// The state of a task that another one traces (`ptrace`).
     pub(crate) tracee: Option<Box<Tracee>>,
     /// Registers while the task does not run.
@@ -252,6 +254,7 @@ impl Task {
             seccomp: Seccomp::Disabled,
             is_call_allowed: false,
             debug: Traced::default(),
+            crash: None,
             tracee: None,
             registers: None,
             signals: ThreadSignals::default(),

@@ -2,7 +2,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+int last;
+int *volatile place = &last;
+
 __attribute__((noinline)) void tick(int number) {
+    *place = number;
     printf("%d\n", number);
     fflush(stdout);
 }

@@ -10,6 +10,7 @@ use crate::idt::{GateError, ShadowIdt};
 use crate::images::{Answer, Images, JitError};
 use crate::inspect::{ProgramMemory, file_mappings};
 use crate::interrupts;
+use crate::locate::{HostStack, Locate, TranslatedFault};
 use crate::platform::{self, Mapping};
 use crate::signals;
 use crate::snapshot::{Capture, Then};
@@ -69,6 +70,8 @@ pub(crate) struct Extensions {
     pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// Finds call stacks for profiles.
     pub sample_stacks: Option<Arc<dyn SampleStacks>>,
+    /// Finds the registers at faults in translated code, with the host stacks.
+    pub locate: Option<(Arc<dyn Locate>, HostStack)>,
     /// Reads a root file system tree that has a slot.
     pub tree: Option<TreeReads>,
     /// Calls between this process and the program.
@@ -163,6 +166,7 @@ impl Calls {
         const STACK: u32 = Operation::Stack as u32;
         const READ_TREE: u32 = Operation::ReadTree as u32;
         const HOST_FUNCTION: u32 = Operation::HostFunction as u32;
+        const LOCATE: u32 = Operation::Locate as u32;
         match operation {
             READ => self.control.while_idle(cpu, || self.read(cpu, args)),
             WAIT => self.control.while_idle(cpu, || self.wait(cpu, args)),
@@ -211,6 +215,7 @@ impl Calls {
             STACK => self.stack(args),
             READ_TREE => Ok(self.read_tree(args)),
             HOST_FUNCTION => self.host_function(args),
+            LOCATE => self.locate(args),
             _ => Ok(Err(libc::ENOSYS)),
         }
     }
@@ -540,6 +545,34 @@ impl Calls {
             _ => Err(libc::EINVAL),
         };
         Ok(done)
+    }
+
+    /// [`Operation::Locate`].
+    fn locate(&self, args: &mut [u64; 6]) -> Result<Result<i64, Errno>, platform::Error> {
+        /// Bytes of the host registers in the data.
+        const HOST_REGISTERS: u64 = size_of::<[u64; 16]>() as u64;
+        let Some((locate, stack)) = &self.extensions.locate else {
+            return Ok(Err(libc::ENOSYS));
+        };
+        let [host_pc, image_offset, image, function, ..] = *args;
+        let fault = TranslatedFault {
+            host_pc,
+            image_offset,
+            image,
+            function,
+            host_registers: self.shared.read_value(DATA)?,
+            hart: self.shared.read_value(DATA + HOST_REGISTERS)?,
+        };
+        let Some(found) = locate.locate(&fault, &self.images, stack) else {
+            return Ok(Err(libc::ENOENT));
+        };
+        let known = found.x.iter().enumerate();
+        let known = known.filter(|(_, value)| value.is_some());
+        let known = known.fold(0u64, |set, (number, _)| set | 1 << number);
+        args[..2].copy_from_slice(&[found.pc, known]);
+        self.shared
+            .write_value(DATA, found.x.map(Option::unwrap_or_default))?;
+        Ok(Ok(0))
     }
 
     /// [`Operation::Registers`].

@@ -34,6 +34,7 @@ mod kick;
 pub mod layout;
 pub mod libraries;
 pub mod live;
+pub mod locate;
 pub mod machine;
 pub mod placement;
 pub mod platform;

@@ -13,6 +13,7 @@ use crate::inspect::{ProgramMemory, file_mappings};
 use crate::interrupts::{Lines, Mode};
 use crate::layout::{self, Contents, FileContents, FilePart, Guest, GuestFile};
 use crate::live::LiveCounters;
+use crate::locate::{HostStack, Locate};
 use crate::platform::{self, Counters, Kvm, Mapping, UserEntry, Vcpu, Vm};
 use crate::profile::Profile;
 use crate::report::{Program, Verdict, judge};
@@ -27,7 +28,7 @@ use hartline_abi::chaos;
 use hartline_abi::checkpoint::trigger;
 use hartline_abi::hart::Hart;
 use hartline_abi::image::variant;
-use hartline_abi::layout::{IMAGE_WINDOWS, STACK_BASE, STACK_SIZE, STACK_STRIDE};
+use hartline_abi::layout::IMAGE_WINDOWS;
 use hartline_abi::limits::MAX_CPUS;
 use hartline_abi::report::FileMapping;
 use hartline_devices::console::Outputs;
@@ -106,6 +107,8 @@ pub struct Settings<'a> {
     /// The first process waits for a debugger before its first instruction
     /// ([`hartline_abi::spawn::Event::Debug`]).
     pub waits_for_debugger: bool,
+    /// Finds the registers at faults in translated code for a debugger; `None`: they are not known there.
+    pub locate: Option<Arc<dyn Locate>>,
     /// Time limit of the VM.
     pub timeout: Option<Duration>,
     /// Whether KVM's counters are read at the end.
@@ -172,6 +175,7 @@ impl<'a> Settings<'a> {
             call_stacks: None,
             core: None,
             waits_for_debugger: false,
+            locate: None,
             timeout: None,
             count: false,
             statistics: None,
@@ -303,34 +307,6 @@ impl Outcome {
             Some((number, gpa.ok().filter(|&gpa| gpa != 0)?))
         };
         (0..IMAGE_WINDOWS).filter_map(window).collect()
-    }
-}
-
-/// The host stacks of a VM that ended.
-#[derive(Debug)]
-pub struct HostStack {
-    ram: Arc<Mapping>,
-    /// Offset in RAM of the stack of vCPU 0; the others follow.
-    block: u64,
-    cpus: u64,
-}
-
-impl HostStack {
-    /// The word at a guest address, if it is on a stack.
-    #[must_use]
-    pub fn word(&self, address: u64) -> Option<u64> {
-        let cpu = address.checked_sub(STACK_BASE)? / STACK_STRIDE;
-        if cpu >= self.cpus {
-            return None;
-        }
-        let offset = address.checked_sub(layout::stack_top(cpu) - STACK_SIZE)?;
-        if offset > STACK_SIZE - 8 {
-            return None;
-        }
-        let mut word = [0; 8];
-        let stack = self.block + cpu * STACK_SIZE;
-        self.ram.read(stack + offset, &mut word).ok()?;
-        Some(u64::from_le_bytes(word))
     }
 }
 
@@ -604,6 +580,7 @@ fn prepare<'a>(
         shares_process: settings.shares_process,
         call_stacks: settings.call_stacks,
         sample_stacks: settings.sample_stacks,
+        locate: settings.locate.map(|locate| (locate, stack.clone())),
     };
     Ok((running, stack))
 }

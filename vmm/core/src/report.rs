@@ -2,6 +2,7 @@
 //! report comes from the guest and is checked before it is printed.
 
 use crate::control::Stop;
+use crate::locate::Located;
 use crate::run::End;
 use hartline_abi::hart::PINNED_X;
 use hartline_abi::report::{Cause, ExitKind, ExitReport};
@@ -29,17 +30,6 @@ const REGISTERS: [&str; 32] = [
     "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
     "t5", "t6",
 ];
-
-/// The guest's state at a fault in translated code, as far as it is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    /// Address of the instruction.
-    pub pc: u64,
-    /// Load address of the program minus its link-time address.
-    pub bias: u64,
-    /// Integer registers whose values are known.
-    pub x: [Option<u64>; 32],
-}
 
 /// Describes the call stack of a report as lines, from the pc and the integer registers.
 pub type DescribeStack<'a> = &'a dyn Fn(&ExitReport, u64, &[Option<u64>; 32]) -> Vec<String>;

@@ -13,6 +13,7 @@ use crate::idt::ShadowIdt;
 use crate::images::Images;
 use crate::interrupts::{Interrupt, Lines, Reach};
 use crate::live::LiveCounters;
+use crate::locate::{HostStack, Locate};
 use crate::platform::{self, CounterFile, Counters, Exit, Mapping, Vcpu, VmFailure};
 use crate::profile::{self, Profile};
 use crate::signals::{SignalSet, Signals};
@@ -127,6 +128,8 @@ pub(crate) struct Running<'a> {
     pub call_stacks: Option<Arc<dyn CallStacks>>,
     /// Finds the call stack of each sample of a profile.
     pub sample_stacks: Option<Arc<dyn SampleStacks>>,
+    /// Finds the registers at faults in translated code, with the host stacks.
+    pub locate: Option<(Arc<dyn Locate>, HostStack)>,
 }
 
 /// Takes KVM's counters of all vCPUs together, and the statistics of the devices, of a running VM.
@@ -246,6 +249,7 @@ impl Running<'_> {
                 core: self.core,
                 call_stacks: self.call_stacks,
                 sample_stacks: self.sample_stacks.clone(),
+                locate: self.locate,
                 tree: self.tree,
                 exports: self.exports.clone(),
             },

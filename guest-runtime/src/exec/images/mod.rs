@@ -332,6 +332,8 @@ pub struct Images {
     candidates: Vec<usize>,
     /// The [variant] that the process uses.
     pub(crate) variant: u32,
+    /// The program needs exact registers at each fault, whatever a debugger wants.
+    pub(crate) stays_precise: bool,
     /// The generation of translations when the process last asked for images.
     pub(crate) generation: u64,
     /// A cache for each vCPU, which its translated code reads without a lock. Processes with the
@@ -359,6 +361,7 @@ impl Images {
     pub fn new(variant: u32) -> Self {
         Self {
             variant,
+            stays_precise: variant == variant::PRECISE,
             ..Self::default()
         }
     }
@@ -436,9 +439,11 @@ impl Images {
     /// Drops all images, which no vCPU executes: there is another VMM.
     pub(crate) fn forget(&mut self) {
         let (variant, generation) = (self.variant, self.generation);
+        let stays_precise = self.stays_precise;
         *self = Self {
             variant,
             generation,
+            stays_precise,
             ..Self::default()
         };
     }

@@ -14,7 +14,6 @@ use crate::kernel::Kernel;
 use crate::mm::UserSlice;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use hartline_abi::image::variant;
 use hartline_abi::layout::PAGE_SIZE;
 use hartline_linux::errno::Errno;
 use hartline_linux::fcntl::{AT_FDCWD, O_CREAT, O_EXCL, O_WRONLY};
@@ -52,7 +51,7 @@ impl Kernel {
         }
         match space == self.current.space {
             true => self.use_precise_translations(),
-            false => self.change_variant(space, variant::PRECISE),
+            false => self.use_precise_code(space),
         }
     }
 

@@ -9,6 +9,7 @@
 use super::detached::Detached;
 use super::memory;
 use crate::convert::to_usize;
+use crate::kernel::code::has_foreign_code;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::{Control, Kernel};
@@ -393,12 +394,36 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Makes a process that is debugged from now on use code with exact registers at each fault.
-    pub(in crate::kernel) fn use_precise_code(&mut self, handle: Handle<Space>) {
-        let is_precise = (self.debugger.as_ref()).is_none_or(|debugger| debugger.is_precise);
+    /// Makes a process that is debugged from now on use code with exact registers at each fault, if the debugger
+    /// wants that.
+    pub(super) fn follow_precision(&mut self, handle: Handle<Space>) {
+        let is_precise = (self.debugger.as_ref()).is_some_and(|debugger| debugger.is_precise);
         if is_precise {
             self.change_variant(handle, variant::PRECISE);
         }
+    }
+
+    /// As [`use_precise_translations`](Self::use_precise_translations), of any process.
+    pub(in crate::kernel) fn use_precise_code(&mut self, handle: Handle<Space>) {
+        self.spaces[handle].images.stays_precise = true;
+        self.change_variant(handle, variant::PRECISE);
+    }
+
+    /// Gives up exact registers at faults. Returns whether the program does not need them.
+    pub(super) fn use_fast_code(&mut self, handle: Handle<Space>) -> bool {
+        let space = &self.spaces[handle];
+        if space.images.stays_precise {
+            return false;
+        }
+        let mut mappings = space.memory.vmas().overlapping(0..USER_END);
+        let is_foreign = mappings.any(|(_, vma)| has_foreign_code(vma));
+        drop(mappings);
+        let wanted = match is_foreign {
+            true => variant::UNTRUSTED_ABI,
+            false => variant::NORMAL,
+        };
+        self.change_variant(handle, wanted);
+        true
     }
 
     /// Makes an address space use another variant of translations.

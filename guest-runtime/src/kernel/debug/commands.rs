@@ -148,7 +148,7 @@ impl Kernel {
         process.debugged = true;
         let space = process.space;
         self.hold_debugged();
-        self.use_precise_code(space);
+        self.follow_precision(space);
         self.update_watches();
         if self.task().pid == pid {
             self.kick_self();
@@ -299,14 +299,20 @@ impl Kernel {
     }
 
     fn all_registers(&mut self) -> Answer {
-        let registers = self
-            .chosen_thread()
-            .and_then(|tid| self.stopped_registers(tid));
-        let Some(registers) = registers else {
-            return failed(Errno::ESRCH);
-        };
-        let all = (0..REGISTERS).filter_map(|number| super::registers::get(&registers, number));
-        Some(all.flat_map(|bytes| hex(&bytes)).collect())
+        let all = (0..REGISTERS).map(|number| self.shown_register(number));
+        all.collect::<Option<Vec<_>>>()
+            .map_or_else(|| failed(Errno::ESRCH), |all| Some(all.concat()))
+    }
+
+    /// The digits of a register of the chosen thread: `x` if its value is not known. `None`: there is no thread, or
+    /// no register with this number.
+    fn shown_register(&self, number: usize) -> Option<Vec<u8>> {
+        let tid = self.chosen_thread()?;
+        let bytes = super::registers::get(&self.stopped_registers(tid)?, number)?;
+        Some(match self.is_known(tid, number) {
+            true => hex(&bytes),
+            false => alloc::vec![b'x'; 2 * bytes.len()],
+        })
     }
 
     fn set_all_registers(&mut self, digits: &[u8]) -> Answer {
@@ -333,15 +339,9 @@ impl Kernel {
     }
 
     fn one_register(&mut self, digits: &[u8]) -> Answer {
-        let registers = self
-            .chosen_thread()
-            .and_then(|tid| self.stopped_registers(tid));
-        let Some(registers) = registers else {
-            return failed(Errno::ESRCH);
-        };
         let number = number(digits).and_then(|number| usize::try_from(number).ok());
-        match number.and_then(|number| super::registers::get(&registers, number)) {
-            Some(bytes) => Some(hex(&bytes)),
+        match number.and_then(|number| self.shown_register(number)) {
+            Some(digits) => Some(digits),
             None => wrong(),
         }
     }

@@ -313,9 +313,7 @@ impl Kernel {
             true => Reason::Exec(self.process().executable.clone()),
             false => Reason::Signal(SIGTRAP),
         };
-        if debugger.is_precise {
-            self.use_precise_translations();
-        }
+        self.follow_precision(self.current.space);
         self.debug_event_here(reason);
     }
 

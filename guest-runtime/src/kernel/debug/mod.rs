@@ -8,6 +8,7 @@
 
 pub(crate) mod code;
 mod commands;
+mod crash;
 mod detached;
 mod events;
 mod files;
@@ -27,6 +28,7 @@ use core::ops::Range;
 use hartline_linux::signal::SIGKILL;
 
 pub(crate) use code::SpaceDebug;
+pub(crate) use crash::Crash;
 pub(crate) use events::{Event, Reason};
 
 /// What a debugger does with a task.

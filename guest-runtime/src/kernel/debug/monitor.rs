@@ -12,8 +12,8 @@ const HELP: &str = "\
 exits         exits of the VM that the runtime has made
 stats         counters of the run
 translations  the translated code that the process uses
-precise on    registers are exact at each fault (the default of hartline run)
-precise off   code runs at full speed; registers at a fault may not be known (hartline attach)
+precise on    registers are exact at each fault, in slower code
+precise off   code runs at full speed; not all registers are known at a fault (the default)
 help          this list
 ";
 
@@ -87,16 +87,16 @@ impl Kernel {
         if let Some(debugger) = &mut self.debugger {
             debugger.is_precise = is_precise;
         }
-        let kind = match is_precise {
-            true => variant::PRECISE,
-            false => variant::NORMAL,
+        let Some(space) = self.chosen_space() else {
+            return "no process is debugged\n".into();
         };
-        if let Some(space) = self.chosen_space() {
-            self.change_variant(space, kind);
-        }
-        match is_precise {
-            true => "registers are exact at each fault\n".into(),
-            false => "code runs at full speed; registers at a fault may not be known\n".into(),
+        if is_precise {
+            self.follow_precision(space);
+            "registers are exact at each fault\n".into()
+        } else if self.use_fast_code(space) {
+            "code runs at full speed; not all registers are known at a fault\n".into()
+        } else {
+            "registers stay exact at each fault: the program or --precise needs that\n".into()
         }
     }
 }

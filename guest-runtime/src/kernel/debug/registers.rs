@@ -66,13 +66,19 @@ impl Kernel {
     /// no longer waits in its system call.
     ///
     /// # Errors
-    /// `ESRCH`.
+    /// `ESRCH`. `EPERM`: it cannot continue, because not all of its registers are known.
     pub(crate) fn set_stopped_registers(
         &mut self,
         tid: u32,
         registers: Registers,
     ) -> Result<(), Errno> {
         let old = self.stopped_registers(tid).ok_or(Errno::ESRCH)?;
+        if self
+            .program_task(tid)
+            .is_some_and(|task| task.crash.is_some())
+        {
+            return Err(Errno::EPERM);
+        }
         if old.pc != registers.pc {
             self.leave_call(tid);
         }

@@ -64,7 +64,7 @@ impl Kernel {
             catches: Catches::default(),
             files: Files::default(),
             stops_when_lost: flags & debug::STOPS_WHEN_LOST != 0,
-            is_precise: flags & debug::PRECISE != 0,
+            is_precise: false,
         }));
         self.begin_debugging(FIRST);
         Ok(())

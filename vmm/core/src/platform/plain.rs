@@ -32,6 +32,8 @@ unsafe impl Plain for u64 {}
 // SAFETY: an array of integers.
 unsafe impl Plain for [u64; 6] {}
 // SAFETY: an array of integers.
+unsafe impl Plain for [u64; 16] {}
+// SAFETY: an array of integers.
 unsafe impl Plain for [u64; 32] {}
 // SAFETY: an array of integers.
 unsafe impl Plain for [u64; 512] {}

@@ -53,8 +53,8 @@ impl GdbServer {
         let server = Arc::new(Self {
             listener,
             flags: match lost {
-                Lost::Continue => debug::PRECISE,
-                Lost::Stop => debug::PRECISE | debug::STOPS_WHEN_LOST,
+                Lost::Continue => 0,
+                Lost::Stop => debug::STOPS_WHEN_LOST,
             },
             guest: OnceLock::new(),
             changed: Wake::new().with_context(context)?,

@@ -54,12 +54,14 @@ use hartline_vmm::confine::Confine;
 use hartline_vmm::core_dump::CoreDump;
 use hartline_vmm::devices::{Attached, Disk, DiskName};
 use hartline_vmm::images::ImageSource;
+use hartline_vmm::locate::Locate;
 use hartline_vmm::machine::{Blank, Outcome, RUNTIME, Settings};
 use hartline_vmm::placement::Placement;
 use hartline_vmm::profile::{Profile, Taken};
 use hartline_vmm::report::Program;
 use hartline_vmm::snapshot::Snapshot;
 use hartline_vmm::spawn::Spawner;
+use locate::Locator;
 use options::Processors;
 use std::fs::File;
 use std::io;
@@ -132,9 +134,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let variant = match &from {
         // The registers in a core dump are exact.
-        _ if arguments.precise || arguments.core.is_some() || arguments.gdb.is_some() => {
-            variant::PRECISE
-        }
+        _ if arguments.precise || arguments.core.is_some() => variant::PRECISE,
         Some(snapshot) => snapshot.variant(),
         None => variant::NORMAL,
     };
@@ -174,6 +174,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         Some(trace) if arguments.stack_trace => Some(traced_stacks(trace, &guest, arguments)?),
         _ => None,
     };
+    let locator = images
+        .clone()
+        .map(|images| Locator::new(Arc::clone(&guest.tree), images));
+    let locator = locator.map(Arc::new);
     let settings = Settings {
         ram,
         cpus: arguments.cpus,
@@ -195,6 +199,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
         timeline: timeline.is_some(),
         core: core.clone(),
         waits_for_debugger: gdb.is_some(),
+        locate: locator
+            .clone()
+            .filter(|_| arguments.gdb.is_some())
+            .map(|locator| locator as Arc<dyn Locate>),
         timeout: arguments.timeout,
         count: arguments.stats.is_some(),
         statistics: arguments.stats.is_some().then_some(&stats::print_running),
@@ -232,10 +240,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let translation = images.as_ref().map(|images| images.translation());
     let debug = &arguments.debug;
     watch.finish(&outcome, &guest.tree, &name, debug, translation)?;
+    // The guest locates faults in precise code.
     let locate = |report: &ExitReport| {
-        // The guest locates faults in precise code.
-        let options = images.as_ref()?.translation().options(variant::NORMAL);
-        locate::locate(report, &outcome, &guest.tree, &options)
+        (locator.as_ref()?).locate(&report.into(), &outcome.images, &outcome.stack)
     };
     let program = Program {
         name: &name,

@@ -193,7 +193,7 @@ pub struct Arguments {
 
     /// Wait for a debugger (gdb-multiarch, "target remote") before the first instruction, or with
     /// --from before the program continues, at ADDRESS:PORT or the socket PATH (127.0.0.1:1234).
-    /// Implies --precise
+    /// With --precise, all registers are known at faults
     #[arg(
         long,
         value_name = "ADDRESS:PORT|PATH",
