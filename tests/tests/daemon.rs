@@ -291,6 +291,7 @@ const TESTS: &[(&str, Test)] = &[
     ("debugger: sessions", debugger::session),
     ("debugger: vanishes", debugger::vanished),
     ("debugger: refused", debugger::refused),
+    ("debugger: a crash", debugger::crash),
     ("exec", exec::commands),
     ("exec: refused requests", exec::refused),
     ("exec: while the machine ends", exec::while_it_ends),

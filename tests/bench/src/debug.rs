@@ -93,7 +93,7 @@ enum Debugger {
     Detached,
     /// It has no breakpoints but its own, and registers need not be exact at faults.
     Plain,
-    /// The same with exact registers, as `run --gdb` begins.
+    /// The same with exact registers at each fault.
     Exact,
     /// A breakpoint in the program that is never met.
     Unmet,
@@ -116,10 +116,10 @@ impl Debugger {
         match self {
             Self::None => "none",
             Self::Detached => "detached",
-            Self::Plain => "attached, monitor precise off",
-            Self::Exact => "attached",
-            Self::Unmet => "a breakpoint that is not met, precise off",
-            Self::Met => "another thread's breakpoint, precise off",
+            Self::Plain => "attached",
+            Self::Exact => "attached, monitor precise on",
+            Self::Unmet => "a breakpoint that is not met",
+            Self::Met => "another thread's breakpoint",
         }
     }
 
@@ -130,17 +130,16 @@ impl Debugger {
 
     /// Commands for gdb after it has connected.
     fn commands(self, program: &Program) -> Vec<String> {
-        let off = || "monitor precise off".to_owned();
         let go = "continue".to_owned();
         match self {
             Self::None => Vec::new(),
-            Self::Detached => vec![off(), "detach".to_owned()],
-            Self::Plain => vec![off(), go],
-            Self::Exact => vec![go],
-            Self::Unmet => vec![off(), format!("break {}", program.unused), go],
+            Self::Detached => vec!["detach".to_owned()],
+            Self::Plain => vec![go],
+            Self::Exact => vec!["monitor precise on".to_owned(), go],
+            Self::Unmet => vec![format!("break {}", program.unused), go],
             Self::Met => {
                 let ignore = "ignore $bpnum 1000000".to_owned();
-                vec![off(), format!("break {}", program.marked), ignore, go]
+                vec![format!("break {}", program.marked), ignore, go]
             }
         }
     }

@@ -24,6 +24,11 @@ impl Ticks {
     fn start() -> Result<Self> {
         let daemon = Daemon::start("pool = 1\nbaseline = true")?;
         let debugged = Debugged::start(daemon, "ticks", &["-O0", "-static"])?;
+        Self::begin(debugged)
+    }
+
+    /// Starts the machine.
+    fn begin(debugged: Debugged) -> Result<Self> {
         let body = json!({ "program": "ticks", "name": "ticks", "start": true }).to_string();
         debugged
             .daemon
@@ -281,4 +286,49 @@ pub fn refused() -> Result<()> {
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     let right = ended.status.code() == Some(125) && told.contains("the machine is exited");
     check("a machine that has ended", right, &ended)
+}
+
+/// A fault in code that LLVM has translated: the debugger sees the signal, the function and memory, and the machine
+/// ends when it continues.
+pub fn crash() -> Result<()> {
+    let daemon = Daemon::start("pool = 1")?;
+    let debugged = Debugged::start(daemon, "ticks", &["-O0", "-static"])?;
+    let bytes = std::fs::read(&debugged.program)?;
+    let program = debugged.daemon.push("name=ticks", &bytes)?;
+    check("translated", program["state"] == "ready", &program)?;
+    let ticks = Ticks::begin(debugged)?;
+    let attached = ticks.attach("first", &[])?;
+    let target = format!("target remote {}", attached.target());
+    let session = [
+        "set confirm off",
+        "set $place = (long)&place",
+        "set $last = (long)&last",
+        "set $tick = (long)&tick",
+        // Without symbols, gdb sets no breakpoints of its own, which would lead to other code.
+        "file",
+        "set sysroot /dev/null",
+        &target,
+        "set var *(long *)$place = 0",
+        "continue",
+        "print $_siginfo.si_signo",
+        "print $pc == $tick",
+        "print $a5",
+        "print *(int *)$last > 0",
+        "continue",
+    ];
+    let text = ticks.0.gdb(None, &session)?;
+    for wanted in [
+        "received signal SIGSEGV",
+        "$1 = 11",
+        "$2 = 1",
+        "$3 = <unavailable>",
+        "$4 = 1",
+        "Program terminated with signal SIGSEGV",
+        "hartline: the registers are not known at this fault",
+    ] {
+        check(wanted, text.contains(wanted), &text)?;
+    }
+    await_state(&ticks.0.daemon, MACHINE, "exited")?;
+    let machine = ticks.0.daemon.request("GET", MACHINE, b"")?;
+    check("ended", machine.json()["exit_code"] == 139, &machine)
 }

@@ -1,10 +1,12 @@
 //! Programs that a debugger controls (`hartline run --gdb`): their build, their start and their end.
 
 mod changes;
+mod crashes;
 mod entries;
 mod lost;
 mod packets;
 mod sessions;
+mod with_qemu;
 
 use hartline_tests::compile::{self, Variant};
 use hartline_tests::process::{self, Outcome};
@@ -23,10 +25,12 @@ const OUTPUT: &str = "sum 15, half 7.5\n";
 
 pub fn add(suite: &mut Suite) {
     sessions::add(suite);
+    with_qemu::add(suite);
     packets::add(suite);
     lost::add(suite);
     changes::add(suite);
     entries::add(suite);
+    crashes::add(suite);
 }
 
 /// A program of `tests/programs/debugged`, in a folder that is removed at the end.

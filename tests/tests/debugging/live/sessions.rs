@@ -1,5 +1,4 @@
-//! Sessions of gdb at a running program. Where qemu has the feature, its server answers the same
-//! session.
+//! Sessions of gdb at a running program, of features that qemu's server lacks, and of its own.
 
 use super::{OUTPUT, Program, Waiting};
 use crate::{O0, O2, SEGV};
@@ -8,26 +7,12 @@ use hartline_tests::dynamic::Root;
 use hartline_tests::process::{self, check_order};
 use hartline_tests::suite::Suite;
 use hartline_tests::tree::Scratch;
-use hartline_tests::{Result, hartline, paths, reference};
+use hartline_tests::{Result, hartline};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 pub fn add(suite: &mut Suite) {
-    for (name, variant) in [("O0", O0), ("O2", O2)] {
-        suite.add_kvm(format!("gdb: session as with qemu ({name})"), move || {
-            as_with_qemu(variant)
-        });
-    }
-    for (name, variant) in [("O0", O0), ("O2", O2)] {
-        suite.add_kvm(format!("gdb: C++ as with qemu ({name})"), move || {
-            objects_as_with_qemu(variant)
-        });
-    }
-    suite.add_kvm(
-        "gdb: Debian's shared libraries as with qemu",
-        libraries_as_with_qemu,
-    );
     suite.add_kvm("gdb: watchpoints", watchpoints);
     suite.add_kvm("gdb: signals", signals);
     suite.add_kvm("gdb: a crash", crash);
@@ -67,135 +52,6 @@ impl Waiting {
         let outcome = process::run(gdb.arg(&self.program), b"")?;
         Ok(outcome.stdout_text() + &outcome.stderr_text())
     }
-}
-
-/// gdb prints the same at Hartline's server and at qemu's.
-fn as_with_qemu(variant: Variant) -> Result<()> {
-    const SESSION: &[&str] = &[
-        "break add",
-        "continue",
-        "bt",
-        "info args",
-        "finish",
-        "step",
-        "next",
-        "next",
-        "delete",
-        "tbreak half",
-        "continue",
-        "info args",
-        "p $fa0",
-        "p/x $pc",
-        "stepi",
-        "stepi",
-        "p/x $pc",
-        "up",
-        "info locals",
-        "p *list",
-        "p *list->next",
-        "p counter",
-        "set var counter = 40",
-        "p/x $sp",
-        "info registers ra sp gp tp s0 a0 a1 a7 fcsr",
-        "x/8i $pc",
-        "x/2s argv[0]",
-        "hbreak fflush",
-        "continue",
-        "p last_half",
-        "continue",
-    ];
-    let program = Program::build("session.c", variant)?;
-    let (own, theirs) = compare(&program, SESSION, 40)?;
-    own.end(40, OUTPUT)?;
-    theirs.end(40, OUTPUT)?;
-    Ok(())
-}
-
-/// As [`as_with_qemu`], for classes, templates, inlined functions and exceptions of C++.
-fn objects_as_with_qemu(variant: Variant) -> Result<()> {
-    let program = Program::build("objects.cc", variant)?;
-    let session = paths::repository().join("tests/programs/debugged/objects.gdb");
-    let session = fs::read_to_string(session)?;
-    let session: Vec<&str> = session.lines().collect();
-    let (own, theirs) = compare(&program, &session, 100)?;
-    let output = "9 2.5 92 39 7\n";
-    own.end(7, output)?;
-    theirs.end(7, output)?;
-    Ok(())
-}
-
-/// Compares what gdb prints at Hartline's server and at qemu's: at least `least` lines, beside those
-/// that differ for a reason. Returns the two programs.
-fn compare(program: &Program, session: &[&str], least: usize) -> Result<(Waiting, Waiting)> {
-    let (own, theirs) = (program.start(&[], &[])?, program.start_qemu()?);
-    compare_at(&own, &theirs, session, least)?;
-    Ok((own, theirs))
-}
-
-/// As [`compare`], for programs that wait already.
-fn compare_at(own: &Waiting, theirs: &Waiting, session: &[&str], least: usize) -> Result<()> {
-    // Stacks and the heap have another place, and the program another path.
-    let plain = |text: String| -> Vec<String> {
-        let is_stable = |line: &&str| {
-            let names_stack = ["0x3f", "0x7e", "0x7f"]
-                .iter()
-                .any(|start| line.contains(start));
-            let is_of_server = line.contains("subobject @")
-                || line.contains("exited")
-                || line.contains("socket")
-                || line.contains('"');
-            !is_of_server && !names_stack
-        };
-        text.lines().filter(is_stable).map(str::to_owned).collect()
-    };
-    let (answer, expected) = (plain(own.gdb(session)?), plain(theirs.gdb(session)?));
-    if answer != expected || answer.len() < least {
-        return Err(format!("own: {answer:#?}\nqemu's: {expected:#?}").into());
-    }
-    Ok(())
-}
-
-/// As [`as_with_qemu`], for a program that Debian's dynamic linker starts: breakpoints in the program and in the C
-/// library, which has no debug information.
-fn libraries_as_with_qemu() -> Result<()> {
-    let (root, folder, own) = in_root("debugging-qemu", |_| Ok(()))?;
-    let socket = folder.path().join("qemu.socket");
-    let mut command = Command::new(reference::binary()?);
-    command.env_clear().args(["-cpu", reference::CPU, "-L"]);
-    command.arg(root.path()).arg("-g").arg(&socket);
-    command.arg(root.path().join("usr/bin/session"));
-    let theirs = Waiting::start(command, socket, &own.program)?;
-    let sysroot = format!("set sysroot {}", root.path().display());
-    let session = [
-        &sysroot,
-        "break main",
-        "continue",
-        "p argc",
-        "break add",
-        "continue",
-        "bt",
-        "info args",
-        "finish",
-        "next",
-        "break malloc",
-        "info breakpoints",
-        "delete",
-        "tbreak half",
-        "continue",
-        "p $fa0",
-        "up",
-        "p *list",
-        "break puts",
-        "break fflush",
-        "continue",
-        "bt 1",
-        "p last_half",
-        "delete",
-        "continue",
-    ];
-    compare_at(&own, &theirs, &session, 25)?;
-    own.end(5, OUTPUT)?;
-    theirs.end(5, OUTPUT).map(drop)
 }
 
 fn watchpoints() -> Result<()> {
@@ -376,7 +232,7 @@ fn child() -> Result<()> {
 
 /// The dynamically linked session in a root directory of this name, which must stay while it waits for a debugger.
 /// `prepare` sees the program before it starts.
-fn in_root(
+pub fn in_root(
     name: &str,
     prepare: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<(Root, Scratch, Waiting)> {
