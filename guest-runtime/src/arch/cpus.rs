@@ -87,6 +87,19 @@ pub(crate) fn set_up(harts: &[&'static Hart], table: u64) {
     }
 }
 
+/// Starts over in a VM with the RAM of another one, on the first vCPU: it has the lock, and all vCPUs use the boot
+/// page table.
+pub(crate) fn start_over() {
+    let table = BOOT_TABLE.load(Ordering::Relaxed);
+    for cpu in &CPUS {
+        cpu.load.store(0, Ordering::Relaxed);
+        cpu.table.store(table, Ordering::Relaxed);
+    }
+    if several() {
+        OWNER.store(1, Ordering::SeqCst);
+    }
+}
+
 /// The hart of a vCPU, which only code on that vCPU may access; null if there is no such vCPU.
 pub(crate) fn hart(cpu: usize) -> *const Hart {
     CPUS[cpu].hart.load(Ordering::Acquire)

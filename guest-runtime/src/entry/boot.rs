@@ -166,6 +166,7 @@ unsafe fn start_first(shared: NonNull<Shared>, stack_top: u64) -> ! {
 /// # Safety
 /// As [`start`], on vCPU 0.
 unsafe fn start_again(shared: NonNull<Shared>) -> ! {
+    cpus::start_over();
     let hart = cpus::hart(0);
     // SAFETY: FSGSBASE is enabled, and nothing else uses the GS base. The checkpoint was made after
     // the kernel and its hart. No host frame of the earlier VM is left that uses the kernel.
@@ -173,10 +174,8 @@ unsafe fn start_again(shared: NonNull<Shared>) -> ! {
         core::arch::asm!("wrgsbase {}", in(reg) hart);
         guard::KernelGuard::of_owner()
     };
-    // The heap is in the linear map.
-    let offset = hart as u64 - PHYSMAP_BASE;
-    // SAFETY: the word is only accessed atomically.
-    unsafe { (&(*shared.as_ptr()).harts)[0].store(offset, Ordering::SeqCst) };
+    // SAFETY: as this function's; the hart is this vCPU's.
+    unsafe { publish(shared, 0, hart) };
     if let Err(error) = kernel.continue_elsewhere() {
         let message = format_args!("the VM of the snapshot cannot continue: {error}");
         fail(ExitKind::RuntimeError, message);
@@ -187,8 +186,24 @@ unsafe fn start_again(shared: NonNull<Shared>) -> ! {
     if let Err(error) = loader::give_arguments(&mut kernel) {
         fail(ExitKind::NotLoaded, format_args!("{error}"));
     }
-    // SAFETY: GS base is the hart, the frames of `start` own nothing, and there is one vCPU.
+    let others = (1..MAX_CPUS).map(|number| (number, cpus::hart(number)));
+    for (number, hart) in others.take_while(|(_, hart)| !hart.is_null()) {
+        // SAFETY: as this function's; the hart is that vCPU's.
+        unsafe { publish(shared, number, hart) };
+    }
+    // SAFETY: GS base is the hart, the frames of `start` own nothing, and this vCPU has the lock.
     unsafe { thunks::restart() }
+}
+
+/// Tells the VMM of the hart of a vCPU, which may start then.
+///
+/// # Safety
+/// `shared` is the shared pages, and the hart is on the heap.
+unsafe fn publish(shared: NonNull<Shared>, number: usize, hart: *const Hart) {
+    // The heap is in the linear map.
+    let offset = hart as u64 - PHYSMAP_BASE;
+    // SAFETY: the caller's contract; the word is only accessed atomically.
+    unsafe { (&(*shared.as_ptr()).harts)[number].store(offset, Ordering::SeqCst) };
 }
 
 /// Returns the address space of the program, and one for vCPUs without a task, which sleep with its

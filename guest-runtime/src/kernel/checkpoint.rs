@@ -1,11 +1,12 @@
 //! Snapshots: the checkpoint at which the VMM writes RAM to a file, and the continuation of a VM that
 //! starts with such RAM.
 //!
-//! At a checkpoint the vCPU runs its idle task, so the registers of all tasks are in RAM and there
-//! are no host frames. Only one vCPU can do this: the others would have to stop too.
+//! At a checkpoint all vCPUs run their idle tasks, so the registers of all tasks are in RAM and there
+//! are no host frames. The last vCPU that leaves its task makes it, with the kernel's lock.
 
 use crate::arch::clock;
 use crate::arch::cpus;
+use crate::arch::kick;
 use crate::drivers::StartError;
 use crate::drivers::tree_reader::TreeReader;
 use crate::drivers::vectors;
@@ -128,21 +129,46 @@ impl Kernel {
         })
     }
 
-    /// Makes the checkpoint if it is due, and switches to the next task that can run. The idle task
-    /// runs.
+    /// Makes the checkpoint if it is due, and switches to the next task that can run. The idle task of the
+    /// only vCPU runs.
     pub(crate) fn leave_idle(&mut self) {
-        if mem::take(&mut self.checkpoint.is_due) {
-            cpus::load_boot_table();
-            // The VMM reports errors. The program goes on in any case.
-            let _ = self.streams.flush();
-            let mut args = [clock::monotonic(), 0, 0, 0, 0, 0];
-            let _ = self.host.call(Operation::Checkpoint, &mut args);
-            if args[1] != 0 {
-                self.begin_again();
-            }
-        }
+        self.make_checkpoint();
         let next = self.next_task();
         self.switch_to(next);
+    }
+
+    /// Makes the checkpoint if it is due, or if no task can run and one waits for connections or files, as soon as
+    /// no vCPU runs a task. Returns whether it is due: then this vCPU must not take a task. Its idle task runs.
+    pub(super) fn serve_checkpoint(&mut self) -> bool {
+        if self.checkpoint.trigger == trigger::NONE {
+            return false;
+        }
+        let busy = self.other_busy_cpus();
+        if busy.is_empty() {
+            if self.checkpoint.is_due || !self.scheduler.has_ready() && self.reaches_checkpoint() {
+                self.make_checkpoint();
+            }
+        } else if self.checkpoint.is_due {
+            for cpu in busy {
+                kick::kick(self.cpus[cpu].kick);
+            }
+        }
+        self.checkpoint.is_due
+    }
+
+    /// Makes the checkpoint if it is due. All vCPUs run their idle tasks.
+    fn make_checkpoint(&mut self) {
+        if !mem::take(&mut self.checkpoint.is_due) {
+            return;
+        }
+        cpus::load_boot_table();
+        // The VMM reports errors. The program goes on in any case.
+        let _ = self.streams.flush();
+        let mut args = [clock::monotonic(), 0, 0, 0, 0, 0];
+        let _ = self.host.call(Operation::Checkpoint, &mut args);
+        if args[1] != 0 {
+            self.begin_again();
+        }
     }
 
     /// Continues after the VM was reset to the checkpoint: nothing secret may be as it was before. Devices,
@@ -159,14 +185,15 @@ impl Kernel {
         self.kick_self();
     }
 
-    /// Continues in another VM, which has the RAM of a checkpoint, new shared pages and new devices.
-    /// The idle task runs.
+    /// Continues in another VM, which has the RAM of a checkpoint, new shared pages and new devices, on its first
+    /// vCPU. The idle tasks run.
     ///
     /// # Errors
     /// The VMM refuses interrupt vectors, or RAM is used up.
     pub(crate) fn continue_elsewhere(&mut self) -> Result<(), Errno> {
         let boot = self.host.boot();
         clock::set_up(boot);
+        self.start_cpus_over();
         fcsr::fcsr_reset(self.hart());
         let mut seed = [0; 32];
         seed.copy_from_slice(&boot.seed[32..]);

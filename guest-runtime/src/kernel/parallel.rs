@@ -248,12 +248,30 @@ impl Kernel {
         self.serve_host();
         self.settle_stop(true);
         self.expire_timers();
+        if self.serve_checkpoint() {
+            return false;
+        }
         let next = self.take_ready();
         if let Some(next) = next {
             self.cpus[self.cpu].activity = Activity::Busy;
             self.switch_to(next);
         }
         next.is_some()
+    }
+
+    /// Works for the first vCPU of a VM with the RAM of a checkpoint, at which no vCPU ran a task. The others have
+    /// not started.
+    pub(super) fn start_cpus_over(&mut self) {
+        let now = clock::monotonic();
+        for (number, cpu) in self.cpus.iter_mut().enumerate() {
+            cpu.activity = match number {
+                0 => Activity::Busy,
+                _ => Activity::Asleep,
+            };
+            (cpu.restart, cpu.lost, cpu.replaying) = (false, false, false);
+            cpu.started = now;
+        }
+        self.change_cpu(0);
     }
 
     /// Starts polling for a task, until `poll_limit` is raised or the time is over.

@@ -208,7 +208,8 @@ impl<'a> Settings<'a> {
             return Ok(());
         }
         let parts = [
-            (self.cpus != 1, "more than one vCPU"),
+            // A reset stops one vCPU.
+            (exports && self.cpus != 1, "more than one vCPU"),
             // A reset ends all connections, so only a server whose clients know this has a network.
             (
                 matches!(template_at, Some(TemplateAt::Call | TemplateAt::Restored))
@@ -239,6 +240,11 @@ impl<'a> Settings<'a> {
         ];
         if let Some((_, part)) = parts.into_iter().find(|(is_there, _)| *is_there) {
             return Err(snapshot::Error::State(part));
+        }
+        if let Some(had) = self.from.map(Snapshot::cpus)
+            && had != self.cpus
+        {
+            return Err(snapshot::Error::Cpus { had });
         }
         match self.from.map(Snapshot::has_network) {
             Some(had) if had != self.devices.network.is_some() => {
@@ -597,6 +603,7 @@ fn source(settings: &Settings<'_>, guest: &Guest) -> Source {
             program: String::from_utf8_lossy(&arguments.path).into_owned(),
             inode: arguments.program,
             user: arguments.user,
+            cpus: settings.cpus,
             ram: guest.ram.length(),
             ram_free: guest.placement.ram_free,
             stack_block: guest.placement.stack_block,

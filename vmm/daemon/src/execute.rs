@@ -186,10 +186,11 @@ impl Order {
     }
 
     /// Lets the VMM wait for another run after the program's end, if it can be seen then that the snapshot has not changed:
-    /// the VM shows its file.
+    /// the VM shows its file. Only a VM with one vCPU can be reset.
     pub fn repeat(&mut self) {
         let snapshot = self.snapshot.as_ref();
-        self.job.repeats = snapshot.is_some_and(|snapshot| snapshot.check.sees_changes());
+        let sees_changes = snapshot.is_some_and(|snapshot| snapshot.check.sees_changes());
+        self.job.repeats = sees_changes && self.job.cpus == 1;
     }
 
     /// Whether the VMM waits for another run.

@@ -8,12 +8,13 @@ use hartline_abi::ABI_VERSION;
 use hartline_abi::image::variant;
 use hartline_abi::layout::{FILE_BASE, FILE_GPA, FILE_GPA_END, HUGE_PAGE_SIZE, PAGE_SIZE};
 use hartline_abi::layout::{STACK_SIZE, USER_END};
+use hartline_abi::limits::MAX_CPUS;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// Version of the format. A snapshot of another version is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Longest description, bytes.
 pub(super) const MAX_LENGTH: u64 = 64 << 20;
 /// Longest name of a program, bytes.
@@ -119,11 +120,13 @@ pub(crate) struct Machine {
     pub inode: u32,
     /// User and group of the program.
     pub user: (u32, u32),
+    /// Number of vCPUs.
+    pub cpus: u32,
     /// Length of RAM, bytes.
     pub ram: u64,
     /// Offset in RAM of the first byte that the VMM left to the guest.
     pub ram_free: u64,
-    /// Offset in RAM of the host stack.
+    /// Offset in RAM of the host stacks.
     pub stack_block: u64,
     /// Whether the root file system is read-only.
     pub read_only: bool,
@@ -242,7 +245,10 @@ impl Machine {
         check("machine.ram", self.ram, is_ram)?;
         let (free, stack) = (self.ram_free, self.stack_block);
         check("machine.ram_free", free, is_page(free) && free < self.ram)?;
-        let end = stack.checked_add(STACK_SIZE);
+        let cpus = u64::from(self.cpus);
+        let is_number = (1..=MAX_CPUS as u64).contains(&cpus);
+        check("machine.cpus", cpus, is_number)?;
+        let end = stack.checked_add(cpus * STACK_SIZE);
         let is_inside = is_page(stack) && end.is_some_and(|end| end <= free);
         check("machine.stack_block", stack, is_inside)?;
         let is_known = variant::ALL.contains(&self.variant);

@@ -24,6 +24,7 @@ fn config() -> Config {
             user: (1, 2),
             ram: 64 << 20,
             ram_free: 40 << 20,
+            cpus: 1,
             stack_block: 8 << 20,
             read_only: false,
             variant: variant::NORMAL,

@@ -137,7 +137,7 @@ pub enum Error {
         /// The limit.
         within: Duration,
     },
-    /// The VM has state outside RAM, or more than one vCPU.
+    /// The VM has state outside RAM, or more than one vCPU and calls or resets.
     #[error("a snapshot cannot contain {0}")]
     State(&'static str),
     /// The VM has a network interface, and the snapshot's VM had none, or the other way round.
@@ -148,6 +148,12 @@ pub enum Error {
     Network {
         /// Whether the snapshot's VM had one.
         had: bool,
+    },
+    /// The VM has another number of vCPUs than the one of the snapshot.
+    #[error("written with {had} vCPUs: a VM that is reset or called has one")]
+    Cpus {
+        /// Number of vCPUs of the snapshot's VM.
+        had: u32,
     },
     /// The program has a terminal where there was none, or the other way round.
     #[error(

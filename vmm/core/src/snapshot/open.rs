@@ -208,6 +208,12 @@ impl Snapshot {
         self.config.machine.network
     }
 
+    /// Number of vCPUs.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.config.machine.cpus
+    }
+
     /// [Variant](hartline_abi::image::variant) of translations at the start of the program.
     #[must_use]
     pub fn variant(&self) -> u32 {

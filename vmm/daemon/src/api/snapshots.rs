@@ -59,8 +59,8 @@ pub struct SnapshotRequest {
 
 /// Make a snapshot of a running machine, which goes on
 ///
-/// Machines and runs can continue it, any number of times. The machine has one vCPU, no volumes and no
-/// network, and no processes that were started in it. While the snapshot is made, it counts toward the
+/// Machines and runs can continue it, any number of times. The machine has no volumes, terminal or secrets, and no
+/// processes that were started in it. While the snapshot is made, it counts toward the
 /// tenant's quota with all the memory of the machine.
 #[utoipa::path(post, path = "/v1/machines/{id}/snapshots",
     operation_id = "create_snapshot", params(("id" = String, Path)),

@@ -130,7 +130,6 @@ impl SnapshotError {
 /// [`SnapshotError::State`].
 pub fn check(spec: &Spec) -> Result<(), SnapshotError> {
     let parts = [
-        (spec.cpus != 1, "more than one vCPU"),
         (!spec.volumes.is_empty(), "volumes"),
         (spec.terminal.is_some(), "a terminal"),
         // Files of snapshots are not encrypted.

@@ -180,7 +180,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
     let locator = locator.map(Arc::new);
     let settings = Settings {
         ram,
-        cpus: arguments.cpus,
+        cpus: from.as_ref().map_or(arguments.cpus, Snapshot::cpus),
         runtime: RUNTIME,
         tree: Some(&guest.tree),
         images: images.clone().map(|source| source as Arc<dyn ImageSource>),
