@@ -189,6 +189,7 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots", snapshots::of_machines),
     ("snapshots that are refused", snapshots::refusals),
     ("snapshots: quota", snapshots::quota),
+    ("snapshots: several vCPUs", snapshots::of_several_vcpus),
     ("snapshots that are continued", snapshots::continued),
     ("snapshots: late translations", snapshots::late_translations),
     ("snapshots: commands", snapshots::commands),

@@ -434,9 +434,10 @@ fn refused(arguments: &[&str], code: i32, message: &str) -> Result<()> {
 
 fn no_servers(place: &Place) -> Result<()> {
     let port = format!("{PORT}:{GUEST}");
-    for (script, message) in [
-        ("read line; exit 3", "it has ended with code 3"),
-        ("read line; sleep 100", "within 1 s (--ready-within)"),
+    for (script, cpus, message) in [
+        ("read line; exit 3", "1", "it has ended with code 3"),
+        ("read line; sleep 100", "1", "within 1 s (--ready-within)"),
+        ("read line; exit 4", "2", "written with 2 vCPUs"),
     ] {
         let snapshot = place.path(&script.replace(' ', "-"));
         let path = snapshot.display().to_string();
@@ -448,6 +449,8 @@ fn no_servers(place: &Place) -> Result<()> {
             "--snapshot-at",
             "stdin",
             "--snapshot-end",
+            "--cpus",
+            cpus,
         ];
         let run = Run::new(&paths::busybox(), ["sh", "-c", script]);
         let outcome = process::run(&mut run.hartline_command(&options)?, b"")?;

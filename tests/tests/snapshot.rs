@@ -28,24 +28,39 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let mut suite = Suite::new();
-    suite.add_kvm("every kind of state", || everything(&[]));
+    for cpus in [1, 3] {
+        let named = |name: &str| match cpus {
+            1 => name.to_owned(),
+            _ => format!("{name}, {cpus} vCPUs"),
+        };
+        suite.add_kvm(named("every kind of state"), move || everything(cpus, &[]));
+        let name = named("the program goes on after its snapshot");
+        suite.add_kvm(name, move || goes_on(cpus));
+        suite.add_kvm(named("busybox sh"), move || shell(cpus));
+        let name = named("python3 in a root directory");
+        suite.add_kvm(name, move || python(cpus, None));
+        let name = named("at a signal, while the program computes");
+        suite.add_kvm(name, move || at_a_signal(cpus));
+        let name = named("at a signal, in the middle of everything");
+        suite.add_kvm(name, move || while_busy(cpus));
+        suite.add_kvm(named("at accept"), move || listening(cpus, "accept"));
+        suite.add_kvm(named("at epoll_wait"), move || listening(cpus, "epoll"));
+        let name = named("a snapshot of a program from a snapshot");
+        suite.add_kvm(name, move || again(cpus));
+        let name = named("a network: two VMs go on");
+        suite.add_root_kvm(name, move || network::goes_on(cpus));
+        let name = named("a network: the program itself");
+        suite.add_root_kvm(name, move || network::original(cpus));
+    }
     suite.add_kvm("every kind of state, interpreted", || {
-        everything(&["--interpret"])
+        everything(1, &["--interpret"])
     });
-    suite.add_kvm("the program goes on after its snapshot", goes_on);
-    suite.add_kvm("busybox sh", shell);
-    suite.add_kvm("python3 in a root directory", || python(None));
     suite.add_kvm("python3 in a tar file", || {
-        python(Some(("tar", &["tar", "-cf"])))
+        python(1, Some(("tar", &["tar", "-cf"])))
     });
     suite.add_kvm("python3 in an EROFS image", || {
-        python(Some(("erofs", &["mkfs.erofs", "--quiet"])))
+        python(1, Some(("erofs", &["mkfs.erofs", "--quiet"])))
     });
-    suite.add_kvm("at a signal, while the program computes", at_a_signal);
-    suite.add_kvm("at a signal, in the middle of everything", while_busy);
-    suite.add_kvm("at accept", || listening("accept"));
-    suite.add_kvm("at epoll_wait", || listening("epoll"));
-    suite.add_kvm("a snapshot of a program from a snapshot", again);
     suite.add_kvm("a core dump of a program from a snapshot", core_dump);
     suite.add_kvm("a debugger of a program from a snapshot", debugger::of_read);
     suite.add_kvm("a debugger of threads that wait", debugger::of_threads);
@@ -69,8 +84,6 @@ fn main() -> ExitCode {
     suite.add_kvm("damaged after it was checked", damaged::later);
     suite.add_kvm("killed while it is written", interrupted::killed);
     suite.add_root_kvm("no room on the disk", interrupted::full);
-    suite.add_root_kvm("a network: two VMs go on", network::goes_on);
-    suite.add_root_kvm("a network: the program itself", network::original);
     suite.add_root_kvm("a network: many snapshots", network::again);
     suite.add_root_kvm("a network: many clients", network::clients_at_once);
     suite.add_root_kvm("a network: what is refused", network::refused);
@@ -81,11 +94,18 @@ fn main() -> ExitCode {
 struct Place {
     folder: Scratch,
     program: PathBuf,
+    /// Number of vCPUs of the VMs that write snapshots.
+    cpus: u32,
 }
 
 impl Place {
     fn new() -> Result<Self> {
+        Self::on(1)
+    }
+
+    fn on(cpus: u32) -> Result<Self> {
         Ok(Self {
+            cpus,
             folder: Scratch::new()?,
             program: compile::alone("snapshot", "riscv64-linux-gnu-gcc")?,
         })
@@ -100,7 +120,13 @@ impl Place {
     /// says.
     fn writing(&self, name: &str, at: &str, part: &[&str], options: &[&str]) -> Result<Command> {
         let run = Run::new(&self.program, part.iter().copied());
-        writing(&run, &self.path(name), at, options)
+        self.writing_of(&run, name, at, options)
+    }
+
+    /// As [`writing`](Self::writing), of any program.
+    fn writing_of(&self, run: &Run, name: &str, at: &str, options: &[&str]) -> Result<Command> {
+        let cpus = format!("--cpus={}", self.cpus);
+        writing(run, &self.path(name), at, &[options, &[&cpus]].concat())
     }
 
     /// Writes the snapshot `name` of a part of the program at its first read, and ends the VM.
@@ -150,8 +176,8 @@ fn expect_refusal(outcome: &Outcome, message: &str) -> Result<()> {
     }
 }
 
-fn everything(options: &[&str]) -> Result<()> {
-    let place = Place::new()?;
+fn everything(cpus: u32, options: &[&str]) -> Result<()> {
+    let place = Place::on(cpus)?;
     let options = [options, &["--snapshot-end"]].concat();
     let mut command = place.writing("one", "stdin", &["everything"], &options)?;
     expect(&process::run(&mut command, b"0 not read")?, 0, "before\n")?;
@@ -164,8 +190,8 @@ fn everything(options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn goes_on() -> Result<()> {
-    let place = Place::new()?;
+fn goes_on(cpus: u32) -> Result<()> {
+    let place = Place::on(cpus)?;
     let mut command = place.writing("one", "stdin", &["everything"], &[])?;
     let outcome = process::run(&mut command, b"5 original\n")?;
     expect(
@@ -177,8 +203,8 @@ fn goes_on() -> Result<()> {
     expect(&outcome, 6, "after copy\nwiped 1 0\nall there\n")
 }
 
-fn shell() -> Result<()> {
-    let place = Place::new()?;
+fn shell(cpus: u32) -> Result<()> {
+    let place = Place::on(cpus)?;
     let run = Run::new(
         &paths::busybox(),
         [
@@ -187,7 +213,7 @@ fn shell() -> Result<()> {
             "x=1; mkdir /tmp/d; cd /tmp/d; (read y; echo $x $y $PWD; /busybox sha256sum) | /busybox tr a-z A-Z; exit 9",
         ],
     );
-    let mut command = writing(&run, &place.path("sh"), "stdin", &["--snapshot-end"])?;
+    let mut command = place.writing_of(&run, "sh", "stdin", &["--snapshot-end"])?;
     expect(&process::run(&mut command, b"")?, 0, "")?;
     let outcome = place.from("sh", "word\nhello\n", &[])?;
     let sum = "5891B5B522D5DF086D0FF0B110FBD9D21BB4FC7163AF34D08286A2E846F6BE03";
@@ -195,10 +221,11 @@ fn shell() -> Result<()> {
 }
 
 /// Runs Python in a root directory, or in a file that a command makes of it, given its name.
-fn python(file: Option<(&str, &[&str])>) -> Result<()> {
-    let place = Place::new()?;
+fn python(cpus: u32, file: Option<(&str, &[&str])>) -> Result<()> {
+    let place = Place::on(cpus)?;
     let name = file.map_or("directory", |(name, _)| name);
-    let root = Root::new(&format!("snapshot-{name}"), ["python3.13"].into_iter())?;
+    let root = format!("snapshot-{name}-{cpus}");
+    let root = Root::new(&root, ["python3.13"].into_iter())?;
     root.add_python()?;
     let text = "import json, os, sys\n\
         values = [n * n for n in range(1000)]\n\
@@ -222,7 +249,7 @@ fn python(file: Option<(&str, &[&str])>) -> Result<()> {
         }
         run = run.in_root(&file, "/usr/bin/python3.13");
     }
-    let mut command = writing(&run, &place.path("py"), "stdin", &["--snapshot-end"])?;
+    let mut command = place.writing_of(&run, "py", "stdin", &["--snapshot-end"])?;
     expect(&process::run(&mut command, b"")?, 0, "")?;
     // The snapshot has the root file system.
     drop(root);
@@ -296,8 +323,8 @@ fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-fn at_a_signal() -> Result<()> {
-    let place = Place::new()?;
+fn at_a_signal(cpus: u32) -> Result<()> {
+    let place = Place::on(cpus)?;
     let mut command = place.writing("one", "signal", &["compute"], &[])?;
     let mut running = Running::start(&mut command)?;
     running.expect_line("ready")?;
@@ -321,8 +348,8 @@ fn at_a_signal() -> Result<()> {
 }
 
 /// A snapshot in the middle of a thousand threads, forks, file and pipe I/O, timers and signals, at different moments.
-fn while_busy() -> Result<()> {
-    let place = Place::new()?;
+fn while_busy(cpus: u32) -> Result<()> {
+    let place = Place::on(cpus)?;
     for (number, pause) in [0, 61].into_iter().enumerate() {
         let name = format!("busy-{number}");
         let mut command = place.writing(&name, "signal", &["busy"], &[])?;
@@ -344,20 +371,20 @@ fn while_busy() -> Result<()> {
     Ok(())
 }
 
-fn listening(part: &str) -> Result<()> {
-    let place = Place::new()?;
+fn listening(cpus: u32, part: &str) -> Result<()> {
+    let place = Place::on(cpus)?;
     let mut command = place.writing("one", "listen", &[part], &["--snapshot-end"])?;
     expect(&process::run(&mut command, b"")?, 0, "listening\n")?;
     expect(&place.from("one", "", &[])?, 6, "served hello\n")
 }
 
-fn again() -> Result<()> {
-    let place = Place::new()?;
+fn again(cpus: u32) -> Result<()> {
+    let place = Place::on(cpus)?;
     let run = Run::new(
         &paths::busybox(),
         ["sh", "-c", "x=1; read y; read z; echo $x $y $z"],
     );
-    let mut command = writing(&run, &place.path("one"), "stdin", &["--snapshot-end"])?;
+    let mut command = place.writing_of(&run, "one", "stdin", &["--snapshot-end"])?;
     expect(&process::run(&mut command, b"")?, 0, "")?;
     let two = place.path("two").display().to_string();
     let options = ["--snapshot", &two, "--snapshot-at", "stdin"];
@@ -492,8 +519,7 @@ fn refused() -> Result<()> {
     let volume = format!("{folder}:/volume");
     let disk = format!("{}:/dev/vda", disk.display());
     let vsock = format!("cid=77,socket={folder}/socket");
-    let options: [(&[&str], &str); 4] = [
-        (&["--cpus", "2"], "more than one vCPU"),
+    let options: [(&[&str], &str); 3] = [
         (&["--volume", &volume], "volumes"),
         (&["--volume", &disk], "block devices"),
         (&["--vsock", &vsock], "a vsock device"),

@@ -56,7 +56,7 @@ pub fn description() -> Result<()> {
     change(
         "/version",
         json!(1),
-        "format version 1: this program reads version 2",
+        "format version 1: this program reads version 3",
     )?;
     change("/abi", json!(1), "written by another version of hartline")?;
     change(
@@ -77,6 +77,12 @@ pub fn description() -> Result<()> {
     )?;
     change("/machine/ram_free", json!(1u64 << 50), "machine.ram_free")?;
     change("/machine/stack_block", json!(3), "machine.stack_block")?;
+    change("/machine/cpus", json!(0), "machine.cpus: 0 is not allowed")?;
+    change(
+        "/machine/cpus",
+        json!(65),
+        "machine.cpus: 65 is not allowed",
+    )?;
     change("/machine/variant", json!(77), "machine.variant")?;
     change(
         "/machine/monotonic_ns",

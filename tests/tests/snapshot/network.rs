@@ -22,7 +22,7 @@ const UDP: u16 = 7001;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test in a network namespace with an address that the guest reaches.
-fn in_network(test: fn(&Place) -> Result<()>) -> Result<()> {
+fn in_network(cpus: u32, test: fn(&Place) -> Result<()>) -> Result<()> {
     // It may have to be built, which needs this network.
     hartline::binary()?;
     let network = namespace()?;
@@ -31,7 +31,7 @@ fn in_network(test: fn(&Place) -> Result<()>) -> Result<()> {
         ip(&format!("address add {OUTSIDE}/32 dev lo"))?;
         let place = Place {
             program: compile::alone("moved", "riscv64-linux-gnu-gcc")?,
-            ..Place::new()?
+            ..Place::on(cpus)?
         };
         test(&place)
     })
@@ -106,7 +106,7 @@ fn writes(place: &Place, name: &str, outside: &Outside, options: &[String]) -> R
     let port = outside.0.local_addr()?.port().to_string();
     let run = Run::new(&place.program, [OUTSIDE, &port]);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    writing(&run, &place.path(name), "stdin", &options)
+    place.writing_of(&run, name, "stdin", &options)
 }
 
 /// Writes a snapshot with a connection to the outside and a client that was not accepted, and ends the VM.
@@ -155,8 +155,8 @@ fn serves(mut running: Running, ports: Ports, word: &str) -> Result<()> {
 
 /// Connections to the outside are reset, listeners, datagram sockets and connections inside stay, in two
 /// VMs at once. The second one writes another snapshot.
-pub fn goes_on() -> Result<()> {
-    in_network(|place| {
+pub fn goes_on(cpus: u32) -> Result<()> {
+    in_network(cpus, |place| {
         write(place, "one")?;
         let vms = [(20_001, "first"), (20_002, "second")].map(|(port, word)| {
             let line = format!("new {word}");
@@ -177,8 +177,8 @@ pub fn goes_on() -> Result<()> {
 }
 
 /// The program itself goes on with its connections.
-pub fn original() -> Result<()> {
-    in_network(|place| {
+pub fn original(cpus: u32) -> Result<()> {
+    in_network(cpus, |place| {
         let (outside, ports) = (Outside::new()?, Ports(20_000));
         let mut command = writes(place, "one", &outside, &ports.options())?;
         let mut running = Running::start(&mut command)?;
@@ -203,7 +203,7 @@ pub fn original() -> Result<()> {
 
 /// Snapshots of programs from snapshots: the buffers of the devices before take no room.
 pub fn again() -> Result<()> {
-    in_network(|place| {
+    in_network(1, |place| {
         let run = Run::new(&place.program, [""; 0]);
         let options = ["--net", "user", "--mem", "128M", "--snapshot-end"];
         let mut command = writing(&run, &place.path("0"), "stdin", &options)?;
@@ -226,7 +226,7 @@ pub fn again() -> Result<()> {
 
 /// Ports without a network, interfaces of the host, and descriptions that were changed.
 pub fn refused() -> Result<()> {
-    in_network(|place| {
+    in_network(1, |place| {
         let run = Run::new(&place.program, [""; 0]);
         for (name, options) in [
             ("none", &["--snapshot-end"][..]),
@@ -270,7 +270,7 @@ fn set(snapshot: &Path, network: Value) -> Result<()> {
 
 /// Many clients connect to a VM that starts: none is refused once its ports are bound.
 pub fn clients_at_once() -> Result<()> {
-    in_network(|place| {
+    in_network(1, |place| {
         // Clients may come before the program goes on, so it has no checks of its listener.
         let run = Run::new(&place.program, [""; 0]);
         let options = ["--net", "user", "--snapshot-end"];
