@@ -27,6 +27,7 @@ struct Answer {
     error: Option<String>,
     call_us: Option<Percentiles>,
     reset_us: Option<Percentiles>,
+    both_us: Option<Percentiles>,
     pages: Option<u64>,
     tables_changed: Option<bool>,
 }
@@ -66,6 +67,7 @@ pub fn measure(programs: &Programs, program: Program, count: u32) -> anyhow::Res
         row("call and return", thread, calls.call_us, 5.0, calls)?,
         row("call after a reset", process, few.call_us, 30.0, few)?,
         row("reset", process, few.reset_us, 150.0, few)?,
+        row("call and reset", process, few.both_us, 180.0, few)?,
         row(
             "reset of page tables",
             process,

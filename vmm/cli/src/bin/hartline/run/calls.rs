@@ -100,6 +100,9 @@ struct Answer {
     call_us: Option<Percentiles>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_us: Option<Percentiles>,
+    /// Times of a call and the reset after it together, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    both_us: Option<Percentiles>,
     /// The part of the resets that the vCPU's thread takes, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_vcpu_us: Option<Percentiles>,
@@ -209,7 +212,8 @@ impl Call {
         }
         let limit = self.limit_ms.map(Duration::from_millis);
         let mut answer = Answer::default();
-        let (mut calls, mut resets, mut inside) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut calls, mut resets) = (Vec::new(), Vec::new());
+        let (mut both, mut inside) = (Vec::new(), Vec::new());
         for _ in 0..self.times {
             let start = Instant::now();
             let result = exports.call(&self.call, &input, limit);
@@ -219,11 +223,10 @@ impl Call {
             if self.reset {
                 match exports.reset() {
                     Ok(reset) => {
-                        resets.push(
-                            start
-                                .elapsed()
-                                .saturating_sub(*calls.last().unwrap_or(&Duration::ZERO)),
-                        );
+                        let whole = start.elapsed();
+                        let called = calls.last().copied().unwrap_or_default();
+                        resets.push(whole.saturating_sub(called));
+                        both.push(whole);
                         inside.push(reset.time);
                         answer.pages = Some(reset.pages);
                         answer.tables_changed = Some(reset.tables_changed);
@@ -238,6 +241,7 @@ impl Call {
             }
         }
         answer.call_us = Percentiles::of(calls);
+        answer.both_us = Percentiles::of(both);
         answer.reset_us = Percentiles::of(resets);
         answer.reset_vcpu_us = Percentiles::of(inside);
         Ok(answer)
