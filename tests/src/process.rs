@@ -129,6 +129,21 @@ pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Returns the command that `words` begin and another command ends, with the environment of that command.
+pub fn within<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>, inner: &Command) -> Command {
+    let mut words = words.into_iter();
+    let mut command = Command::new(words.next().expect("the name of a program"));
+    command.args(words);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 /// Returns a command that runs a program of the directory `root` with that directory as its root,
 /// and the signals of a terminal at their defaults. The caller adds the program and its arguments.
 ///

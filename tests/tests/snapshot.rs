@@ -1,6 +1,8 @@
 //! Snapshots: programs go on from them with all their state, and what is damaged, unfinished or not
 //! supported gives an error.
 
+#[path = "snapshot/clocks.rs"]
+mod clocks;
 #[path = "snapshot/damaged.rs"]
 mod damaged;
 #[path = "snapshot/debugger.rs"]
@@ -83,6 +85,13 @@ fn main() -> ExitCode {
     suite.add_kvm("damaged: memory and tree", damaged::contents);
     suite.add_kvm("damaged after it was checked", damaged::later);
     suite.add_kvm("killed while it is written", interrupted::killed);
+    suite.add_kvm("killed while it is restored", interrupted::killed_restoring);
+    suite.add_root_kvm("the host's clocks are ahead", clocks::ahead);
+    suite.add_root_kvm("the host's clocks are behind", clocks::behind);
+    suite.add_root_kvm(
+        "the host's clocks jump there and back",
+        clocks::there_and_back,
+    );
     suite.add_root_kvm("no room on the disk", interrupted::full);
     suite.add_root_kvm("a network: many snapshots", network::again);
     suite.add_root_kvm("a network: many clients", network::clients_at_once);

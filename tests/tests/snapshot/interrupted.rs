@@ -1,10 +1,13 @@
 //! Snapshots that are not finished.
 
-use super::{PATIENCE, Place, Running, expect};
-use hartline_tests::Result;
-use hartline_tests::process;
+use super::{PATIENCE, Place, Running, expect, from, until};
 use hartline_tests::tree::Scratch;
-use std::fs;
+use hartline_tests::{Result, hartline, process};
+use std::fs::{self, DirEntry};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,6 +51,117 @@ pub fn killed() -> Result<()> {
     }
 }
 
+/// The delays after which a VMM is killed: they span its start, the check of the snapshot and the start of the guest.
+fn delays() -> impl Iterator<Item = Duration> {
+    (0..=40).step_by(2).map(Duration::from_millis)
+}
+
+/// The VMM is killed at different times while it restores a snapshot. Nothing of it is left, and the snapshot is as it
+/// was, also if its checksums are known and its memory is mapped.
+pub fn killed_restoring() -> Result<()> {
+    let place = Place::new()?;
+    hartline::translate(&place.program)?;
+    let cache = hartline::cache_with(&place.program, place.folder.path())?;
+    let temporary = place.path("temporary");
+    fs::create_dir(&temporary)?;
+    let alone = |mut command: Command| {
+        command
+            .env("HARTLINE_CACHE", &cache)
+            .env("TMPDIR", &temporary)
+            .current_dir(&temporary)
+            .process_group(0);
+        command
+    };
+    for (name, part, text) in [
+        ("small", &["everything"][..], SMALL),
+        ("large", &["large", "100"], "100 MiB\n"),
+    ] {
+        place.write(name, part)?;
+        let snapshot = place.path(name);
+        let restores = || -> Result<()> {
+            let outcome = process::run(&mut alone(from(&snapshot, &[])?), INPUT)?;
+            let code = if name == "small" { 3 } else { 0 };
+            expect(&outcome, code, text)
+        };
+        let before = state_of(&snapshot)?;
+        let mut killed = 0;
+        for is_settled in [false, true] {
+            if is_settled {
+                // Only the checksums of files that have settled are noted as right.
+                thread::sleep(Duration::from_millis(2100));
+            }
+            restores()?;
+            for delay in delays() {
+                killed += usize::from(kill_after(alone(from(&snapshot, &[])?), delay)?);
+                let mut left = names(&cache)?;
+                left.retain(|name| !CACHED.iter().any(|suffix| name.ends_with(suffix)));
+                left.extend(names(&temporary)?);
+                if !left.is_empty() || state_of(&snapshot)? != before {
+                    return Err(format!("{name}, {delay:?}: {left:?}").into());
+                }
+                if name == "small" {
+                    restores()?;
+                }
+            }
+            restores()?;
+        }
+        if killed == 0 {
+            return Err(format!("{name}: each VM had gone on before it was killed").into());
+        }
+    }
+    Ok(())
+}
+
+/// Ends of the names of the files that a cache keeps: images, what the host can do, snapshots and images that are right.
+const CACHED: [&str; 4] = [".img", "probe.json", "snapshots", "validated"];
+/// The input of the programs that are restored, and the output of the small one.
+const INPUT: &[u8] = b"3 first\n";
+const SMALL: &str = "after first\nwiped 1 0\nall there\n";
+
+/// Starts a command with input, and kills it after a time. Nothing of its process group is left. Result: whether it
+/// was killed before the program had any output.
+fn kill_after(mut command: Command, delay: Duration) -> Result<bool> {
+    let mut running = Running::start(&mut command)?;
+    let mut input = running.child.stdin.take().ok_or("no input")?;
+    // The process may have ended.
+    let _ = input.write_all(INPUT);
+    thread::sleep(delay);
+    running.child.kill()?;
+    let status = running.child.wait()?;
+    let group = -libc::pid_t::try_from(running.child.id())?;
+    let is_over = || {
+        // SAFETY: no memory is involved, and signal 0 is not sent.
+        let found = unsafe { libc::kill(group, 0) };
+        found != 0
+    };
+    until("the end of its processes", is_over)?;
+    // Each process that had the output open has ended.
+    let mut output = String::new();
+    running.output.read_to_string(&mut output)?;
+    Ok(status.signal() == Some(libc::SIGKILL) && output.is_empty())
+}
+
+/// The names of the files in a folder.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let name = |entry: std::io::Result<DirEntry>| {
+        let name = entry?.file_name();
+        Ok(name.to_string_lossy().into_owned())
+    };
+    let names = fs::read_dir(folder)?.map(name);
+    let mut names = names.collect::<Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// The files of a snapshot with their lengths, and the times of their last changes, ns.
+fn state_of(snapshot: &Path) -> Result<Vec<(String, u64, i64, i64)>> {
+    let state = |name: String| {
+        let status = fs::metadata(snapshot.join(&name))?;
+        Ok((name, status.len(), status.ctime(), status.ctime_nsec()))
+    };
+    names(snapshot)?.into_iter().map(state).collect()
+}
+
 /// The program goes on if its snapshot does not fit, and nothing is left.
 pub fn full() -> Result<()> {
     let folder = Scratch::new()?;
@@ -63,15 +177,8 @@ pub fn full() -> Result<()> {
     ] {
         let name = folder.path().join("one").display().to_string();
         let inner = place.writing(&name, "stdin", &["everything"], end)?;
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &prepare, "sh"]);
-        command.arg(inner.get_program()).args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let words = ["unshare", "-m", "sh", "-c", &prepare, "sh"];
+        let mut command = process::within(words, &inner);
         let outcome = process::run(&mut command, b"5 on\n")?;
         let text = outcome.stderr_text();
         let is_told = text.lines().count() == 1
