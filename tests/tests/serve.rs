@@ -1,6 +1,8 @@
 //! `hartline serve`: each connection gets a VM in the state of the snapshot, whatever earlier connections have done
 //! there.
 
+#[path = "serve/killed.rs"]
+mod killed;
 #[path = "serve/service.rs"]
 mod service;
 
@@ -42,6 +44,9 @@ fn main() -> ExitCode {
     });
     suite.add_root_kvm("a server that has worked once", || in_network(warm));
     suite.add_root_kvm("signals", || in_network(signals));
+    suite.add_root_kvm("killed while its VMs are restored", || {
+        in_network(killed::restoring)
+    });
     suite.add_root_kvm("output and statistics", || in_network(output));
     suite.add_root_kvm("mistakes", || in_network(mistakes));
     suite.add_root_kvm("programs that serve nobody", || in_network(no_servers));

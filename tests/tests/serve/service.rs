@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 /// The port of the host.
@@ -15,6 +15,18 @@ pub const PORT: u16 = 7080;
 pub const GUEST: u16 = 8080;
 /// How long a client waits.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Returns the command that serves a snapshot.
+///
+/// # Errors
+/// There is no binary.
+pub fn command(snapshot: &Path, options: &[&str]) -> Result<Command> {
+    let mut command = hartline::command("serve")?;
+    command.arg("--from").arg(snapshot);
+    command.args(["--stats=json", "-p", &format!("{PORT}:{GUEST}")]);
+    command.args(options).stdin(Stdio::null());
+    Ok(command)
+}
 
 /// A service that is ready.
 pub struct Service {
@@ -28,11 +40,7 @@ impl Service {
     /// # Errors
     /// It does not.
     pub fn start(snapshot: &Path, options: &[&str]) -> Result<Self> {
-        let mut command = hartline::command("serve")?;
-        command.arg("--from").arg(snapshot);
-        command.args(["--stats=json", "-p", &format!("{PORT}:{GUEST}")]);
-        command.args(options).stdin(Stdio::null());
-        let mut child = command
+        let mut child = command(snapshot, options)?
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
