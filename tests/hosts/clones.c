@@ -81,6 +81,11 @@ static void test_state(void) {
         CHECK(end.signal == 0 && end.error_length == 0 && end.error_total == 0);
         CHECK(end.reset.pages > 1000 && end.reset.time_ns > 0);
     }
+    // Memory that a fork wipes is zero in each run, and the page beside it is as it was.
+    for (int round = 0; round < 4; round++) {
+        CHECK(run(round % 2 ? second : first, "wiped\nwiped\n", LIMIT) == HARTLINE_OK);
+        CHECK(ended(HARTLINE_EXITED, 0, "0 1\n7 7\n"));
+    }
     size_t length = 1;
     CHECK(hartline_clone_warnings(first, output, sizeof output, &length) == HARTLINE_OK && length == 0);
     CHECK(hartline_clone_end(first) == HARTLINE_OK && hartline_clone_end(second) == HARTLINE_OK);

@@ -42,6 +42,12 @@ static void test_calls(void) {
     CHECK(count(first) == 1 && count(first) == 2 && count(second) == 1);
     CHECK(hartline_reset(first, &result) == HARTLINE_OK && result.pages > 0 && result.time_ns > 0);
     CHECK(count(first) == 1 && count(second) == 2);
+    // Memory that a fork wipes is zero after a reset, and the page beside it is as it was.
+    CHECK(call(first, "wiped", "") == HARTLINE_OK && output[0] == 0x01);
+    CHECK(call(first, "wiped", "") == HARTLINE_OK && output[0] == 0x77);
+    CHECK(hartline_reset(first, &result) == HARTLINE_OK);
+    CHECK(call(first, "wiped", "") == HARTLINE_OK && output[0] == 0x01);
+    CHECK(call(second, "wiped", "") == HARTLINE_OK && output[0] == 0x11);
     // The same buffer for both, the longest input, and none.
     memset(longest, 'x', sizeof longest);
     size_t most = HARTLINE_HOST_MAX_DATA;

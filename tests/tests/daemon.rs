@@ -197,6 +197,10 @@ const TESTS: &[(&str, Test)] = &[
     ("snapshots: events", snapshot_events::events),
     ("runs from a snapshot again and again", warm::repeated),
     (
+        "runs from a snapshot: memory that a fork wipes",
+        warm::wiped,
+    ),
+    (
         "runs from a snapshot: VMMs that are given up",
         warm::given_up,
     ),

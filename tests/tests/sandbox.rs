@@ -8,6 +8,8 @@ mod hosts;
 mod rust;
 #[path = "sandbox/same.rs"]
 mod same;
+#[path = "sandbox/wiped.rs"]
+mod wiped;
 
 use hartline_tests::compare::{self, Run};
 use hartline_tests::process::{self, Outcome};
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     suite.add_kvm("page tables, processes and files", tables);
     suite.add_kvm("endless calls, crashes and ends", failures);
     suite.add_kvm("random numbers and generations", numbers);
+    suite.add_kvm("memory that a fork wipes", wiped::zero);
     suite.add_kvm("functions of the host", host);
     suite.add_kvm("output is written once", output);
     suite.add_kvm("many resets", many);
@@ -394,9 +397,9 @@ fn many() -> Result<()> {
     }
 }
 
-fn snapshot() -> Result<()> {
-    let scratch = Scratch::new()?;
-    let directory = scratch.path().join("warm");
+/// Writes a snapshot of the program, which waits for calls.
+fn written(folder: &Path) -> Result<PathBuf> {
+    let directory = folder.join("warm");
     let mut command = hartline::command("run")?;
     command.arg("--snapshot").arg(&directory);
     command.args(["--snapshot-at", "call", "--snapshot-end"]);
@@ -404,6 +407,12 @@ fn snapshot() -> Result<()> {
     if written.code != 0 || written.stdout_text() != "ready\n" {
         return Err(format!("{written:?}").into());
     }
+    Ok(directory)
+}
+
+fn snapshot() -> Result<()> {
+    let scratch = Scratch::new()?;
+    let directory = written(scratch.path())?;
     let lines = [
         call("count"),
         reset(),

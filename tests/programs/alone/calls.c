@@ -14,6 +14,8 @@ static const size_t HEAP = 16 << 20;
 static uint64_t counter;
 // All bytes are 1 at first.
 static unsigned char *heap;
+// A page with MADV_WIPEONFORK, and one without after it. All bytes are 1 at first.
+static unsigned char *secrets;
 
 static uint64_t number(const void *input, size_t length) {
     uint64_t value = 0;
@@ -142,12 +144,29 @@ static long change(const void *input, size_t length, void *output, size_t room) 
     return put(output, (uint64_t)size);
 }
 
+// What the pages of secrets have, 16 times the first one and the second one, and changes both. A page that has not one
+// byte everywhere counts as 15.
+static long wiped(const void *input, size_t length, void *output, size_t room) {
+    uint64_t found = 0;
+    for (size_t page = 0; page < 2; page++) {
+        unsigned char *bytes = secrets + page * PAGE;
+        int same = memcmp(bytes, bytes + 1, PAGE - 1) == 0;
+        found = found * 16 + (same ? bytes[0] : 15);
+        memset(bytes, 7, PAGE);
+    }
+    return put(output, found);
+}
+
 int main(int argc, char **argv) {
+    secrets = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(secrets, PAGE, MADV_WIPEONFORK);
+    memset(secrets, 1, 2 * PAGE);
     heap = mmap(NULL, HEAP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(heap, 1, HEAP);
     hartline_export("add", add);
     hartline_export("echo", echo);
     hartline_export("count", count);
+    hartline_export("wiped", wiped);
     hartline_export("fail", fail);
     hartline_export("least", least);
     hartline_export("dirty", dirty);

@@ -1,5 +1,6 @@
 // Runs from a snapshot: reads lines of standard input, the first one after the snapshot, and does what they say. Memory, files,
 // processes and threads show what an earlier run has left.
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,12 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const size_t HEAP = 4 << 20;
+static const size_t HEAP = 4 << 20, PAGE = 4096;
 static int counter;
 static unsigned char *heap;
+// A page with MADV_WIPEONFORK, and one without after it. All bytes are 1 at first.
+static unsigned char *secrets;
 
 static void *wait_forever(void *argument) {
     for (;;)
@@ -37,21 +41,36 @@ static void count(void) {
     pthread_create(&thread, NULL, wait_forever, NULL);
 }
 
+// Prints the first byte of a page with MADV_WIPEONFORK and of one without, and changes all bytes of both.
+static void compare(void) {
+    printf("%d %d\n", secrets[0], secrets[PAGE]);
+    memset(secrets, 7, 2 * PAGE);
+}
+
 static void print_lines(FILE *file, int lines) {
     for (int line = 0; line < lines; line++)
         fprintf(file, "%07d\n", line);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     char line[256], word[16];
     int number;
     heap = calloc(1, HEAP);
+    secrets = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(secrets, PAGE, MADV_WIPEONFORK);
+    memset(secrets, 1, 2 * PAGE);
+    // An argument shows that all is prepared.
+    if (argc > 1)
+        puts(argv[1]);
+    fflush(stdout);
     while (fgets(line, sizeof line, stdin) != NULL) {
         number = 0;
         if (sscanf(line, "%15s %d", word, &number) < 1)
             continue;
         if (strcmp(word, "count") == 0)
             count();
+        else if (strcmp(word, "wiped") == 0)
+            compare();
         else if (strcmp(word, "exit") == 0)
             exit(number);
         else if (strcmp(word, "signal") == 0)

@@ -2,10 +2,11 @@
 
 use super::snapshots::{log, made, post, push_for, reader, script, start};
 use super::{await_state, check, run};
-use hartline_tests::Result;
 use hartline_tests::daemon::{Answer, Daemon, until};
 use hartline_tests::process::signal;
+use hartline_tests::{Result, compile};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,6 +98,28 @@ pub fn repeated() -> Result<()> {
         Ok(())
     })?;
     await_warm(&daemon, 2)
+}
+
+/// Memory that a fork wipes is zero in each run, in a new VM and in one that waited, and the page beside it is as it was.
+pub fn wiped() -> Result<()> {
+    let daemon = Daemon::start("pool = 1\nwarm = 1")?;
+    let program = compile::alone("warm", "riscv64-linux-gnu-gcc")?;
+    daemon.give_image(&program)?;
+    daemon.push("name=warm", &fs::read(program)?)?;
+    let spec = json!({ "program": "warm", "args": ["ready"], "memory": 64 << 20,
+        "interactive": true, "start": true });
+    let made_of = post(&daemon, "/v1/machines", &spec)?.expect(201)?;
+    let path = format!("/v1/machines/{}", made_of.text("id"));
+    until(|| log(&daemon, &path).is_ok_and(|log| log == "ready\n"))?;
+    made(&daemon, &path, "warm")?;
+    // As for the shell.
+    thread::sleep(Duration::from_millis(2100));
+    for _ in 0..3 {
+        let outcome = lines(&daemon, "wiped\nwiped\nexit 3\n")?;
+        ends(&outcome, 3, "0 1\n7 7\n")?;
+        await_warm(&daemon, 1)?;
+    }
+    Ok(())
 }
 
 /// A VMM that waits ends when its resources are needed, and keeps nobody from anything. When it is killed, another one
