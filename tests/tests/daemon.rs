@@ -237,6 +237,10 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("suspended machines: full disk", suspended_faults::full_disk),
     ("snapshots: network", network_snapshots::continued),
+    (
+        "snapshots: addresses in the network",
+        network_snapshots::addresses,
+    ),
     ("suspended machines: ports", network_snapshots::clients),
     (
         "suspended machines: ports of a killed daemon",

@@ -176,6 +176,58 @@ pub fn continued() -> Result<()> {
     })
 }
 
+/// The addresses of the network interface that a machine finds: the hardware's and IPv4's.
+fn interface(daemon: &Daemon, machine: &str) -> Result<[String; 2]> {
+    let command = json!({ "command": ["/bin/busybox", "ifconfig", "eth0"] });
+    let ran = post(daemon, &format!("{machine}/exec"), &command)?.expect(200)?;
+    let text = ran.json()["stdout"]["text"].to_string();
+    let after = |name: &str| {
+        let value = text.split(name).nth(1)?.split_whitespace().next()?;
+        Some(value.to_owned())
+    };
+    let addresses = after("HWaddr ").zip(after("inet addr:"));
+    let (hardware, address) = addresses.ok_or_else(|| format!("no addresses: {ran:?}"))?;
+    Ok([hardware, address])
+}
+
+/// Machines that continue one snapshot have hardware and network addresses of their own: the machine of the snapshot, two
+/// others at the same time, and one of them when it continues its own snapshot.
+pub fn addresses() -> Result<()> {
+    let (daemon, _host) = begin()?;
+    let mut spec = script("first", super::snapshots::COUNT);
+    spec["network"] = "tenant".into();
+    let first = super::snapshots::machine(&daemon, &spec)?;
+    let kept = interface(&daemon, &first)?;
+    let id = made(&daemon, &first, "warm")?;
+    let again = json!({ "snapshot": id, "start": true });
+    let second = super::snapshots::machine(&daemon, &again)?;
+    let third = super::snapshots::machine(&daemon, &again)?;
+    made(&daemon, &third, "next")?;
+    let next = json!({ "snapshot": "next", "start": true });
+    let last = super::snapshots::machine(&daemon, &next)?;
+    let mut all = Vec::new();
+    for machine in [&first, &second, &third, &last] {
+        let found = interface(&daemon, machine)?;
+        let shown = daemon.request("GET", machine, b"")?.json();
+        check(
+            "the address",
+            shown["address"] == found[1],
+            &(&found, &shown),
+        )?;
+        all.push(found);
+    }
+    check(
+        "the first one keeps its own",
+        all[0] == kept,
+        &(&kept, &all),
+    )?;
+    for part in 0..2 {
+        let different: BTreeSet<_> = all.iter().map(|found| &found[part]).collect();
+        check("different", different.len() == all.len(), &all)?;
+    }
+    Ok(())
+}
+
 /// A client resumes a suspended machine, and many at once do it once. The port is kept.
 pub fn clients() -> Result<()> {
     let (daemon, host) = begin()?;
