@@ -15,8 +15,12 @@ use hartline_devices::virtio::DeviceError;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::platform::VmFailure;
 use hartline_vmm::probe::KvmKind;
+use hartline_vmm::snapshot::{self, Request, Then, Trigger};
 use hartline_vmm::{End, GateError, Stop};
+use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,6 +139,40 @@ kvm_tests! {
         let end = run_guest(&guest).end;
         assert!(matches!(end, End::Stopped(Stop::Timeout)), "{end:?}");
         assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    /// The time limit of a snapshot counts also if the guest never comes to a checkpoint.
+    fn masked_interrupts_do_not_delay_the_end_of_a_snapshot() {
+        for (then, expected) in [
+            (Then::End, Stop::Snapshot { is_written: false }),
+            (Then::Continue, Stop::Timeout),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let late = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&late);
+            let snapshot = Request {
+                directory: folder.path().join("snapshot"),
+                trigger: Trigger::Signal,
+                within: Some(Duration::from_millis(100)),
+                then,
+                report: Arc::new(move |written| {
+                    assert!(matches!(written, Err(snapshot::Error::Late { .. })), "{written:?}");
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }),
+            };
+            let start = Instant::now();
+            let guest = Guest {
+                timeout: Some(Duration::from_secs(if then == Then::End { 100 } else { 1 })),
+                snapshot: Some(snapshot),
+                has_network: false,
+                ..with_vectors("mask")
+            };
+            let end = run_guest(&guest).end;
+            assert!(matches!(end, End::Stopped(found) if found == expected), "{end:?}");
+            assert!(start.elapsed() < Duration::from_secs(60));
+            assert_eq!(late.load(Ordering::Relaxed), 1);
+            assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        }
     }
 
     fn all_kicks_are_allowed() {

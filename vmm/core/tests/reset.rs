@@ -80,6 +80,12 @@ fn all_of_ram_is_put_back() {
     destroy("upwards", false);
 }
 
+/// Later checkpoints do not change what a reset puts back.
+#[test]
+fn only_the_first_checkpoint_counts() {
+    destroy("again", true);
+}
+
 #[test]
 fn registers_are_put_back() {
     destroy("registers", false);

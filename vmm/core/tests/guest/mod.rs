@@ -78,6 +78,7 @@ use hartline_vmm::devices::{Attached, Network};
 use hartline_vmm::exports::Exports;
 use hartline_vmm::interrupts::Mode;
 use hartline_vmm::machine::{Blank, Outcome, Settings};
+use hartline_vmm::snapshot::{Request, Requests, Snapshot};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -114,6 +115,12 @@ pub struct Guest {
     pub has_network: bool,
     /// Calls and resets.
     pub exports: Option<Exports>,
+    /// A snapshot to write.
+    pub snapshot: Option<Request>,
+    /// Requests for snapshots.
+    pub snapshots: Option<Arc<dyn Requests>>,
+    /// The snapshot that the guest continues.
+    pub from: Option<Snapshot>,
 }
 
 impl Guest {
@@ -126,6 +133,9 @@ impl Guest {
             mode: Mode::Safepoint,
             has_network: false,
             exports: None,
+            snapshot: None,
+            snapshots: None,
+            from: None,
         }
     }
 }
@@ -149,6 +159,9 @@ pub fn run_guest(guest: &Guest) -> Outcome {
         timeout: guest.timeout,
         count: true,
         exports: guest.exports.clone(),
+        snapshot: guest.snapshot.clone(),
+        snapshots: guest.snapshots.clone(),
+        from: guest.from.as_ref(),
         ..Settings::new(&arguments)
     };
     let machine = Blank::begin(settings.cpus, guest.mode).expect("a thread");
