@@ -4,8 +4,8 @@ Prints the nanoseconds of a round: the median of the rounds in the last third of
 milliseconds, a second thread evaluates an expression after each pause.
 """
 import sys
-from threading import Thread
-from time import perf_counter_ns, sleep
+from threading import Event, Thread
+from time import perf_counter_ns
 
 
 def collatz(most):
@@ -20,17 +20,18 @@ def collatz(most):
     return max(lengths.values())
 
 
-def evaluate(pause):
+def evaluate(pause, is_over):
     expression = compile("0", "", "eval")
-    while True:
-        sleep(pause)
+    while not is_over.wait(pause):
         # Calls PyEval_EvalCode, which the rounds do not.
         eval(expression)
 
 
 pause = float(sys.argv[2]) / 1e3
+is_over = Event()
+# Waited for at the end: a daemon thread would end by pthread_exit, which needs libgcc_s.
 if pause > 0:
-    Thread(target=evaluate, args=[pause], daemon=True).start()
+    Thread(target=evaluate, args=[pause, is_over]).start()
 length = int(float(sys.argv[1]) * 1e9)
 start = last = perf_counter_ns()
 times = []
@@ -40,4 +41,5 @@ while last - start < length:
     if end - start > length // 3 * 2:
         times.append(end - last)
     last = end
+is_over.set()
 print(sorted(times)[len(times) // 2])
