@@ -169,21 +169,6 @@ fn make_cache(binary: &Path) -> std::io::Result<PathBuf> {
     Ok(folder.join(name))
 }
 
-/// Makes a cache in `folder` that has the image of a program, as [`translate`] made it, and nothing else.
-///
-/// # Errors
-/// There is no image, or the cache cannot be made.
-pub fn cache_with(program: &Path, folder: &Path) -> Result<PathBuf> {
-    let shown = process::run(command("inspect")?.arg("--json").arg(program), b"")?;
-    let value: Value = serde_json::from_slice(&shown.stdout)?;
-    let image = value["image"]["path"].as_str();
-    let image = Path::new(image.ok_or_else(|| format!("no image: {shown:?}"))?);
-    let cache = folder.join("cache");
-    fs::create_dir(&cache)?;
-    fs::copy(image, cache.join(image.file_name().ok_or("no name")?))?;
-    Ok(cache)
-}
-
 /// `hartline SUBCOMMAND` with the tests' cache and a minimal environment.
 ///
 /// # Errors

@@ -143,15 +143,19 @@ impl Kernel {
         if self.checkpoint.trigger == trigger::NONE {
             return false;
         }
-        let busy = self.other_busy_cpus();
-        if busy.is_empty() {
-            if self.checkpoint.is_due || !self.scheduler.has_ready() && self.reaches_checkpoint() {
-                self.make_checkpoint();
+        let others = self.cpus.iter().enumerate();
+        let busy = others.filter(|&(number, cpu)| number != self.cpu && cpu.current != cpu.idle);
+        let mut is_any_busy = false;
+        for (_, cpu) in busy {
+            is_any_busy = true;
+            if self.checkpoint.is_due {
+                kick::kick(cpu.kick);
             }
-        } else if self.checkpoint.is_due {
-            for cpu in busy {
-                kick::kick(self.cpus[cpu].kick);
-            }
+        }
+        if !is_any_busy
+            && (self.checkpoint.is_due || !self.scheduler.has_ready() && self.reaches_checkpoint())
+        {
+            self.make_checkpoint();
         }
         self.checkpoint.is_due
     }

@@ -6,7 +6,7 @@ use crate::exec::interp::stretch::{CpuInterpreter, Limits, is_usual_mode};
 use crate::exec::jit::MOST_WORK;
 use crate::exec::translations::{self, Found, Surroundings};
 use crate::kernel::{Control, Kernel};
-use crate::mm::{Label, Vma};
+use crate::mm::{AddressSpace, Label, Vma};
 use alloc::vec::Vec;
 use core::ops::Range;
 use hartline_abi::image::variant;
@@ -14,13 +14,20 @@ use hartline_abi::layout::{PAGE_SIZE, USER_END};
 
 /// Whether a mapping may have code that does not keep to the psABI: it is neither a file's nor the signal
 /// trampoline, or it can be written.
-pub(in crate::kernel) fn has_foreign_code(vma: &Vma) -> bool {
+fn has_foreign_code(vma: &Vma) -> bool {
     let is_known = match &vma.label {
         Label::File(_) => !vma.shared,
         Label::Trampoline => true,
         Label::None | Label::Heap | Label::Stack => false,
     };
     vma.protection.executable() && (!is_known || vma.protection.writable())
+}
+
+/// Whether a mapping in a range may have code that does not keep to the psABI.
+#[inline(never)]
+pub(in crate::kernel) fn has_foreign_code_in(memory: &AddressSpace, range: Range<u64>) -> bool {
+    let mut mappings = memory.vmas().overlapping(range);
+    mappings.any(|(_, vma)| has_foreign_code(vma))
 }
 
 impl Kernel {
@@ -229,10 +236,7 @@ impl Kernel {
     /// Admits code in `range`. If it is not code of a file, or is still writable, it may call
     /// translated code without the psABI's conventions.
     pub fn admit_code(&mut self, range: Range<u64>) {
-        let mut overlapping = self.memory().vmas().overlapping(range.clone());
-        let foreign = overlapping.any(|(_, vma)| has_foreign_code(vma));
-        drop(overlapping);
-        if foreign {
+        if has_foreign_code_in(self.memory(), range.clone()) {
             self.distrust_abi();
         }
         self.use_translations(range);

@@ -6,6 +6,7 @@ use hartline_tests::python::Package;
 use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, hartline, paths};
 use libtest_mimic::Failed;
+use serde_json::Value;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
@@ -111,7 +112,7 @@ pub fn example() -> Result<()> {
     let folder = Scratch::new()?;
     let host = compile("vmm/embed-c/examples/sandbox.c", folder.path())?;
     let program = program()?;
-    let cache = hartline::cache_with(&program, folder.path())?;
+    let cache = copied(&program, folder.path())?;
     let run = |words: &[&str]| {
         let mut command = Command::new(&host);
         command.arg(&program).args(words);
@@ -146,6 +147,18 @@ pub fn example() -> Result<()> {
         true => Ok(()),
         false => Err(format!("{outcome:?}").into()),
     }
+}
+
+/// Makes a cache that has the image of a program, as `hartline build` made it, and nothing else.
+fn copied(program: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut inspect = hartline::command("inspect")?;
+    let shown = succeed(inspect.arg("--json").arg(program))?.stdout_text();
+    let shown: Value = serde_json::from_str(&shown)?;
+    let image = Path::new(shown["image"]["path"].as_str().ok_or("no image")?);
+    let cache = folder.join("cache");
+    fs::create_dir(&cache)?;
+    fs::copy(image, cache.join(image.file_name().ok_or("no name")?))?;
+    Ok(cache)
 }
 
 /// The names of the files in a cache.

@@ -9,7 +9,7 @@
 use super::detached::Detached;
 use super::memory;
 use crate::convert::to_usize;
-use crate::kernel::code::has_foreign_code;
+use crate::kernel::code::has_foreign_code_in;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::kernel::{Control, Kernel};
@@ -415,10 +415,7 @@ impl Kernel {
         if space.images.stays_precise {
             return false;
         }
-        let mut mappings = space.memory.vmas().overlapping(0..USER_END);
-        let is_foreign = mappings.any(|(_, vma)| has_foreign_code(vma));
-        drop(mappings);
-        let wanted = match is_foreign {
+        let wanted = match has_foreign_code_in(&space.memory, 0..USER_END) {
             true => variant::UNTRUSTED_ABI,
             false => variant::NORMAL,
         };

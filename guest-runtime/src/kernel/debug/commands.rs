@@ -9,6 +9,7 @@ use crate::kernel::Kernel;
 use crate::kernel::signals::{SigInfo, bit};
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
+use crate::kernel::task::Registers;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
@@ -299,13 +300,19 @@ impl Kernel {
     }
 
     fn all_registers(&mut self) -> Answer {
-        let all = (0..REGISTERS).map(|number| self.shown_register(number));
-        all.collect::<Option<Vec<_>>>()
-            .map_or_else(|| failed(Errno::ESRCH), |all| Some(all.concat()))
+        let mut all = Vec::new();
+        for number in 0..REGISTERS {
+            match self.shown_register(number) {
+                Some(digits) => all.extend_from_slice(&digits),
+                None => return failed(Errno::ESRCH),
+            }
+        }
+        Some(all)
     }
 
     /// The digits of a register of the chosen thread: `x` if its value is not known. `None`: there is no thread, or
     /// no register with this number.
+    #[inline(never)]
     fn shown_register(&self, number: usize) -> Option<Vec<u8>> {
         let tid = self.chosen_thread()?;
         let bytes = super::registers::get(&self.stopped_registers(tid)?, number)?;
@@ -316,26 +323,34 @@ impl Kernel {
     }
 
     fn set_all_registers(&mut self, digits: &[u8]) -> Answer {
-        let registers = self
-            .chosen_thread()
-            .and_then(|tid| self.stopped_registers(tid));
-        let (Some(mut registers), Some(tid)) = (registers, self.chosen_thread()) else {
-            return failed(Errno::ESRCH);
-        };
         let Some(bytes) = unhex(digits) else {
             return wrong();
         };
-        let mut rest = bytes.as_slice();
-        for number in 0..REGISTERS {
-            let Some((own, others)) = rest.split_at_checked(length(number)) else {
-                break;
-            };
-            if super::registers::set(&mut registers, number, own).is_none() {
-                return wrong();
+        self.change_registers(&mut |registers| {
+            let mut rest = bytes.as_slice();
+            for number in 0..REGISTERS {
+                let Some((own, others)) = rest.split_at_checked(length(number)) else {
+                    break;
+                };
+                super::registers::set(registers, number, own)?;
+                rest = others;
             }
-            rest = others;
+            Some(())
+        })
+    }
+
+    /// Changes the registers of the chosen thread. `None` of `change`: the packet is wrong.
+    fn change_registers(&mut self, change: &mut dyn FnMut(&mut Registers) -> Option<()>) -> Answer {
+        let Some(tid) = self.chosen_thread() else {
+            return failed(Errno::ESRCH);
+        };
+        let Some(mut registers) = self.stopped_registers(tid) else {
+            return failed(Errno::ESRCH);
+        };
+        match change(&mut registers) {
+            Some(()) => answer_to(self.set_stopped_registers(tid, registers)),
+            None => wrong(),
         }
-        answer_to(self.set_stopped_registers(tid, registers))
     }
 
     fn one_register(&mut self, digits: &[u8]) -> Answer {
@@ -347,20 +362,11 @@ impl Kernel {
     }
 
     fn set_one_register(&mut self, rest: &[u8]) -> Answer {
-        let registers = self
-            .chosen_thread()
-            .and_then(|tid| self.stopped_registers(tid));
-        let (Some(mut registers), Some(tid)) = (registers, self.chosen_thread()) else {
-            return failed(Errno::ESRCH);
-        };
-        let parsed = split(rest, b'=').and_then(|(name, value)| {
+        self.change_registers(&mut |registers| {
+            let (name, value) = split(rest, b'=')?;
             let number = usize::try_from(number(name)?).ok()?;
-            super::registers::set(&mut registers, number, &unhex(value)?)
-        });
-        match parsed {
-            Some(()) => answer_to(self.set_stopped_registers(tid, registers)),
-            None => wrong(),
-        }
+            super::registers::set(registers, number, &unhex(value)?)
+        })
     }
 
     fn read_memory(&mut self, rest: &[u8]) -> Answer {

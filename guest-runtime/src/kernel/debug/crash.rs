@@ -81,8 +81,8 @@ impl Kernel {
         hart.pc.set(function);
         if let Some(found) = found {
             hart.pc.set(found.pc);
-            for number in (1..32).filter(|number| found.known >> number & 1 == 1) {
-                hart.set_x(number, found.x[number]);
+            for (number, value) in found.x.into_iter().enumerate().skip(1) {
+                hart.set_x(number, value);
             }
             known |= u64::from(found.known);
         }
@@ -137,11 +137,6 @@ impl Kernel {
     /// Whether the value of a register of a stopped thread is known.
     pub(super) fn is_known(&self, tid: u32, register: usize) -> bool {
         let crash = self.program_task(tid).and_then(|task| task.crash.as_ref());
-        crash.is_none_or(|crash| {
-            let bit = u32::try_from(register)
-                .ok()
-                .and_then(|register| 1u64.checked_shl(register));
-            bit.is_some_and(|bit| crash.known & bit != 0)
-        })
+        crash.is_none_or(|crash| register <= PC && crash.known >> register & 1 == 1)
     }
 }

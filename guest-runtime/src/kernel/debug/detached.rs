@@ -5,7 +5,7 @@ use super::SpaceDebug;
 use super::memory;
 use crate::exec::translations;
 use crate::kernel::Kernel;
-use crate::kernel::code::has_foreign_code;
+use crate::kernel::code::has_foreign_code_in;
 use crate::kernel::space::Space;
 use crate::kernel::table::Handle;
 use crate::mm::{AddressSpace, Label, Vma};
@@ -252,9 +252,7 @@ impl Kernel {
             return;
         }
         debug.trusted_abi = false;
-        let mut mappings = space.memory.vmas().overlapping(0..USER_END);
-        let is_foreign = mappings.any(|(_, vma)| has_foreign_code(vma));
-        drop(mappings);
+        let is_foreign = has_foreign_code_in(&space.memory, 0..USER_END);
         if space.images.variant == variant::UNTRUSTED_ABI && !is_foreign {
             self.change_variant(handle, variant::NORMAL);
         }

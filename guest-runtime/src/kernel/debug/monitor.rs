@@ -31,10 +31,8 @@ impl Kernel {
             b"precise on" => self.set_precise(true),
             b"precise off" => self.set_precise(false),
             other => {
-                let name = String::from_utf8_lossy(other)
-                    .escape_debug()
-                    .collect::<String>();
-                format!("\"{name}\" is no command; the commands are:\n{HELP}")
+                let name = String::from_utf8_lossy(other);
+                format!("{name:?} is no command; the commands are:\n{HELP}")
             }
         };
         Some(hex(text.as_bytes()))
