@@ -121,7 +121,15 @@ impl Streams {
     /// Whether standard input can be read without blocking.
     pub fn poll_input(&mut self) -> bool {
         // If the host call fails, reading will find the error.
-        self.input_ready || self.wait(INPUT_READY, 0).unwrap_or(INPUT_READY) != 0
+        self.input_ready || self.wait_no_time().unwrap_or(INPUT_READY) != 0
+    }
+
+    /// As [`wait`](Self::wait) without waiting. A signal that arrives changes nothing: there is no input.
+    fn wait_no_time(&mut self) -> Result<u64, Errno> {
+        match self.wait(INPUT_READY, 0) {
+            Err(Errno::EINTR) => Ok(0),
+            answer => answer,
+        }
     }
 
     /// Number of bytes of standard input that can be read without blocking, 0 or 1: the host reports
@@ -130,7 +138,7 @@ impl Streams {
     /// # Errors
     /// An error of the host.
     pub fn waiting(&mut self) -> Result<u64, Errno> {
-        Ok(self.wait(INPUT_READY, 0)? & INPUT_READY)
+        Ok(self.wait_no_time()? & INPUT_READY)
     }
 
     /// Whether host descriptor `stream` is a terminal.
