@@ -183,9 +183,8 @@ impl Networks {
         let addresses = addresses.ok_or_else(|| refused("network", index, "is out of range"))?;
         self.load_rules_with(Some(index))?;
         let host = format!("{INTERFACE}{index}");
-        // The interface belongs to a namespace that the kernel is about to delete.
         if exists(&host)? {
-            run("ip", &["-batch", "-"], &format!("link del dev {host}\n"))?;
+            delete(&host)?;
         }
         let namespace = Namespace::make()?;
         let own = format!("/proc/{}/ns/net", std::process::id());
@@ -254,5 +253,27 @@ fn exists(name: &str) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(Errno::NODEV) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes an interface of a namespace that the kernel is about to delete. The kernel may be first.
+fn delete(name: &str) -> io::Result<()> {
+    match run("ip", &["-batch", "-"], &format!("link del dev {name}\n")) {
+        Err(_) if !exists(name)? => Ok(()),
+        deleted => deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_that_the_kernel_has_deleted_are_no_error() {
+        assert!(!exists("hlt-deleted").unwrap());
+        delete("hlt-deleted").unwrap();
+        // It cannot be deleted, and stays.
+        assert!(exists("lo").unwrap());
+        delete("lo").unwrap_err();
     }
 }
