@@ -11,6 +11,8 @@ mod debugger;
 mod interrupted;
 #[path = "snapshot/network.rs"]
 mod network;
+#[path = "snapshot/processors.rs"]
+mod processors;
 
 use hartline_tests::compare::Run;
 use hartline_tests::dynamic::Root;
@@ -92,6 +94,8 @@ fn main() -> ExitCode {
         "the host's clocks jump there and back",
         clocks::there_and_back,
     );
+    suite.add_kvm("a processor with fewer extensions", processors::fewer);
+    suite.add_kvm("a processor with more extensions", processors::more);
     suite.add_root_kvm("no room on the disk", interrupted::full);
     suite.add_root_kvm("a network: many snapshots", network::again);
     suite.add_root_kvm("a network: many clients", network::clients_at_once);
@@ -300,6 +304,13 @@ impl Running {
             true => Ok(()),
             false => Err(format!("{line:?}, expected {expected:?}").into()),
         }
+    }
+
+    /// The output to the end of the program.
+    fn rest(&mut self) -> Result<String> {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest)?;
+        Ok(rest)
     }
 
     fn signal(&self, signal: i32) -> Result<()> {
