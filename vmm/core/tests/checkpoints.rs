@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// The number of snapshots that were reported as written.
+/// The number of snapshots that were reported.
 type Reports = Arc<AtomicU32>;
 
 /// A request for a snapshot at a signal, which nobody sends.
-fn request(folder: &Path, then: Then) -> (Request, Reports) {
+/// Its reports must say whether the snapshot is written.
+fn request(folder: &Path, then: Then, is_written: bool) -> (Request, Reports) {
     let reports = Reports::default();
     let counted = Arc::clone(&reports);
     let request = Request {
@@ -31,7 +32,7 @@ fn request(folder: &Path, then: Then) -> (Request, Reports) {
         within: None,
         then,
         report: Arc::new(move |written| {
-            assert!(written.is_ok(), "{written:?}");
+            assert_eq!(written.is_ok(), is_written, "{written:?}");
             counted.fetch_add(1, Ordering::Relaxed);
         }),
     };
@@ -47,19 +48,19 @@ fn succeeded(guest: &Guest) -> u32 {
     }
 }
 
-/// Lets a guest make the checkpoints of a VM that writes a snapshot.
-fn write(name: &str) -> TempDir {
+/// Lets a guest make the checkpoints of a VM that writes a snapshot, one of which comes to `written` snapshots.
+fn write(name: &str, written: u32) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let (request, reports) = request(folder.path(), Then::Continue);
+    let (request, reports) = request(folder.path(), Then::Continue, written == 1);
     let guest = Guest {
         snapshot: Some(request),
         ..code::guest(name)
     };
-    assert_eq!(succeeded(&guest), 1, "{name}");
+    assert_eq!(succeeded(&guest), written, "{name}");
     assert_eq!(reports.load(Ordering::Relaxed), 1, "{name}");
     let entries = fs::read_dir(folder.path()).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["snapshot"]);
+    assert_eq!(names, vec!["snapshot"; written as usize]);
     folder
 }
 
@@ -76,7 +77,7 @@ fn one_snapshot_is_written() {
     if !kvm_available("checkpoints") {
         return;
     }
-    let folder = write("right time");
+    let folder = write("right time", 1);
     let path = folder.path().join("snapshot");
     let guest = Guest {
         from: Some(Snapshot::open(&path, None).unwrap()),
@@ -85,16 +86,12 @@ fn one_snapshot_is_written() {
     assert_eq!(succeeded(&guest), 0);
 }
 
-/// A snapshot with a time that no clock shows is written, and refused by the VMM that is to continue it.
+/// With a time that no clock shows there is no snapshot, because no VM could continue it.
 #[test]
-fn a_false_time_harms_only_the_snapshot() {
-    if !kvm_available("checkpoints") {
-        return;
+fn a_false_time_makes_no_snapshot() {
+    if kvm_available("checkpoints") {
+        write("false time", 0);
     }
-    let folder = write("false time");
-    let error = Snapshot::open(&folder.path().join("snapshot"), None).unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains("machine.monotonic_ns"), "{text}");
 }
 
 #[test]
@@ -103,7 +100,7 @@ fn the_vm_ends_with_its_first_checkpoint() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (request, reports) = request(folder.path(), Then::End);
+    let (request, reports) = request(folder.path(), Then::End, true);
     let guest = Guest {
         snapshot: Some(request),
         ..code::guest("right time")
@@ -162,7 +159,7 @@ fn one_snapshot_is_sent_for_a_request() {
         });
         let guest = Guest {
             snapshots: Some(Arc::clone(&requested) as Arc<dyn Requests>),
-            ..code::guest("false time")
+            ..code::guest("right time")
         };
         assert_eq!(succeeded(&guest), u32::from(due.is_some()), "{due:?}");
         assert_eq!(requested.made.load(Ordering::Relaxed), MADE);

@@ -173,12 +173,13 @@ impl Capture {
 impl Source {
     /// Writes the snapshot to a directory. Result: bytes of RAM in it.
     fn write(&self, monotonic_ns: u64, path: &Path) -> Result<u64, Error> {
+        let machine = self.machine(monotonic_ns)?;
         let partial = Partial::create(path)?;
         let memory = self.write_memory(&partial)?;
         let tree = self.tree.as_ref();
         let tree = tree.map(|(tree, slots)| write_tree(tree, *slots, &partial));
         let length = memory.iter().map(|part| part.length).sum();
-        let config = self.config(monotonic_ns, memory, tree.transpose()?);
+        let config = config_of(machine, memory, tree.transpose()?);
         partial.write(CONFIG, |file| {
             let json = serde_json::to_vec_pretty(&config).map_err(io::Error::other)?;
             file.write_all_at(&json, 0)
@@ -205,24 +206,20 @@ impl Source {
         }
     }
 
-    /// The description.
-    pub(super) fn config(
-        &self,
-        monotonic_ns: u64,
-        memory: Vec<Part>,
-        tree: Option<Tree>,
-    ) -> Config {
-        Config {
-            version: VERSION,
-            abi: ABI_VERSION,
-            runtime: config::runtime_digest(),
-            machine: Machine {
-                monotonic_ns,
-                ..self.machine.clone()
-            },
-            memory,
-            tree,
-        }
+    /// The VM at a time of its guest.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: no VM could go on at this time.
+    pub(super) fn machine(&self, monotonic_ns: u64) -> Result<Machine, Error> {
+        let machine = Machine {
+            monotonic_ns,
+            ..self.machine.clone()
+        };
+        machine.check().map_err(|source| Error::Config {
+            path: CONFIG.into(),
+            source,
+        })?;
+        Ok(machine)
     }
 
     /// Writes RAM without pages of zeros to a file. Result: the parts that were written.
@@ -263,6 +260,18 @@ impl Source {
             }
         }
         Ok(parts)
+    }
+}
+
+/// The description of a snapshot.
+pub(super) fn config_of(machine: Machine, memory: Vec<Part>, tree: Option<Tree>) -> Config {
+    Config {
+        version: VERSION,
+        abi: ABI_VERSION,
+        runtime: config::runtime_digest(),
+        machine,
+        memory,
+        tree,
     }
 }
 

@@ -237,7 +237,11 @@ impl Config {
 }
 
 impl Machine {
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Checks that a VM can go on so.
+    ///
+    /// # Errors
+    /// [`ConfigError::Field`].
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         let length = self.program.len();
         check("machine.program", length as u64, length <= MAX_NAME)?;
         let is_ram =

@@ -13,7 +13,7 @@
 //! is to end with the snapshot, it then waits for the byte [`END`] from the receiver, which has the whole
 //! snapshot on the disk. At the end of the stream without this byte, the guest goes on.
 
-use super::capture::{BLOCK, Source};
+use super::capture::{BLOCK, Source, config_of};
 use super::config::{MAX_LENGTH, Tree};
 use super::{Error, MEMORY};
 use crate::layout::MAX_RAM;
@@ -107,6 +107,7 @@ fn write_all(
     note: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), Error> {
     let stream = Path::new(MEMORY);
+    let machine = source.machine(monotonic_ns)?;
     let tree = source.tree.as_ref().map(|(tree, [gpa, _])| {
         let kept = Tree {
             length: tree.length(),
@@ -122,7 +123,7 @@ fn write_all(
     let tree = tree.transpose()?;
     let memory = source.parts(|offset, bytes| put(to, kind::MEMORY, offset, bytes));
     let memory = memory.map_err(Error::file(stream, "send"))?;
-    let config = source.config(monotonic_ns, memory, tree);
+    let config = config_of(machine, memory, tree);
     let json = serde_json::to_vec(&config).map_err(io::Error::other);
     json.and_then(|json| {
         note()?;

@@ -11,7 +11,7 @@ use std::mem::offset_of;
 
 /// Checkpoints that a guest makes.
 pub const MADE: u32 = 1000;
-/// Exit code of a guest that gets another result than success or `ENOSYS`, or hears of a reset.
+/// Exit code of a guest that gets another result than success, `ENOSYS` or `EIO`, or hears of a reset.
 pub const WRONG: u32 = MADE + 1;
 /// The guests' time, ns, in the first argument: no time of a clock, and one.
 const NEVER: u64 = u64::MAX;
@@ -52,6 +52,8 @@ global_asm!(
     "jne common_finish",
     "cmp qword ptr [rdi + {result}], -{not_implemented}",
     "je 4f",
+    "cmp qword ptr [rdi + {result}], -{io}",
+    "je 4f",
     "cmp qword ptr [rdi + {result}], 0",
     "jne common_finish",
     "inc r13d",
@@ -66,6 +68,7 @@ global_asm!(
     made = const MADE,
     wrong = const WRONG,
     not_implemented = const libc::ENOSYS,
+    io = const libc::EIO,
     shared = const SHARED_BASE,
     report_kind = const offset_of!(Shared, report) + offset_of!(ExitReport, kind),
     report_code = const offset_of!(Shared, report) + offset_of!(ExitReport, code),
