@@ -46,10 +46,16 @@ impl SignalFd {
         i32::try_from(u32::from_ne_bytes(*number)).ok()
     }
 
-    /// Gives the calling thread the signal mask that it had when the signals were blocked.
-    pub(crate) fn restore(&self) {
+    /// Gives the calling thread the signal mask that it had when the signals were blocked. The signals `kept`
+    /// stay blocked.
+    pub(crate) fn restore(&self, kept: &[libc::c_int]) {
+        let mut mask = self.before;
+        for &signal in kept {
+            // SAFETY: the set is initialised. An unknown number is refused.
+            unsafe { libc::sigaddset(&raw mut mask, signal) };
+        }
         // The set is one that the C library made, so the call cannot fail.
-        let _ = change_mask(libc::SIG_SETMASK, &self.before);
+        let _ = change_mask(libc::SIG_SETMASK, &mask);
     }
 }
 

@@ -52,7 +52,11 @@ const DOUBLE_INTERRUPT: Duration = Duration::from_secs(1);
 /// The passed signals, blocked in this process (threads started later inherit the mask) and
 /// readable from a descriptor. Signals that were ignored (`nohup`) stay ignored.
 #[derive(Debug)]
-pub struct SignalSet(SignalFd);
+pub struct SignalSet {
+    taken: SignalFd,
+    /// Signals that are requests to this process, and stay blocked.
+    requests: Vec<i32>,
+}
 
 impl SignalSet {
     /// Blocks the signals, the one that requests statistics if `statistics` is set, and the one that
@@ -63,9 +67,13 @@ impl SignalSet {
     pub fn block(statistics: bool, snapshot: bool) -> io::Result<Self> {
         let statistics = statistics.then_some(STATISTICS);
         let snapshot = snapshot.then_some(SNAPSHOT);
-        let passed = PASSED.into_iter().chain(statistics).chain(snapshot);
-        let passed: Vec<_> = passed.filter(|&signal| !ignored(signal)).collect();
-        Ok(Self(SignalFd::block(&passed)?))
+        let requests: Vec<_> = statistics.into_iter().chain(snapshot).collect();
+        let taken = PASSED.iter().chain(&requests).copied();
+        let taken: Vec<_> = taken.filter(|&signal| !ignored(signal)).collect();
+        Ok(Self {
+            taken: SignalFd::block(&taken)?,
+            requests,
+        })
     }
 
     /// Takes no signal. Threads that are started from now on, and this one, run no handlers of this process:
@@ -83,13 +91,18 @@ impl SignalSet {
             unsafe { libc::sigdelset(&raw mut set, signal) };
         }
         change_mask(libc::SIG_SETMASK, &set)?;
-        Ok(Self(taken))
+        Ok(Self {
+            taken,
+            requests: Vec::new(),
+        })
     }
 }
 
 impl Drop for SignalSet {
+    /// A request that comes when the VM has ended is for nobody. Its default action would end this process
+    /// with another exit code than the program's, so requests stay blocked.
     fn drop(&mut self) {
-        self.0.restore();
+        self.taken.restore(&self.requests);
     }
 }
 
@@ -181,7 +194,7 @@ impl<'a> Signals<'a> {
                 kick::all(&self.shared, &self.ram, Pending::Tick);
             }
             if signalled {
-                while let Some(signal) = self.set.0.next() {
+                while let Some(signal) = self.set.taken.next() {
                     self.signal(signal, Instant::now());
                 }
             }
@@ -199,7 +212,7 @@ impl<'a> Signals<'a> {
         let busy = self.control.busy_event();
         let mut polls = [
             PollFd::from_borrowed_fd(done, PollFlags::IN),
-            PollFd::new(&self.set.0, PollFlags::IN),
+            PollFd::new(&self.set.taken, PollFlags::IN),
             PollFd::new(busy, PollFlags::IN),
         ];
         let deadline = self.deadline.map(|(at, _)| at);
@@ -281,6 +294,16 @@ mod tests {
     use super::*;
     use crate::timers::GuestClock;
     use hartline_abi::hart::offset;
+
+    #[test]
+    fn requests_after_the_end_are_not_taken() {
+        let set = SignalSet::block(true, true).unwrap();
+        drop(set);
+        let mask = change_mask(libc::SIG_BLOCK, &sigset(&[]).unwrap()).unwrap();
+        // SAFETY: the set is initialised.
+        let is_blocked = |signal| unsafe { libc::sigismember(&raw const mask, signal) } == 1;
+        assert!(is_blocked(STATISTICS) && is_blocked(SNAPSHOT) && !is_blocked(libc::SIGTERM));
+    }
 
     fn watched() -> (Signals<'static>, Arc<Control>) {
         let ram = Arc::new(Mapping::anonymous("ram", 2 << 20).unwrap());
@@ -396,7 +419,7 @@ mod tests {
         assert!(!is_blocked(&during, libc::SIGSEGV) && !is_blocked(&during, libc::SIGURG));
         // SAFETY: the handle belongs to the calling thread, which blocks the signal.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGWINCH) };
-        assert_eq!(set.0.next(), None, "not taken");
+        assert_eq!(set.taken.next(), None, "not taken");
         drop(set);
         let after = change_mask(libc::SIG_BLOCK, &sigset(&[]).unwrap()).unwrap();
         for signal in 1..32 {
