@@ -1,9 +1,12 @@
 //! Generates x86-64 object code from LLVM IR.
 
+mod diagnostics;
+
 use std::ffi::CStr;
 use std::sync::Once;
 
 use inkwell::OptimizationLevel;
+use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::llvm_sys::support::LLVMParseCommandLineOptions;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
@@ -163,10 +166,39 @@ impl Codegen {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// Generates code. LLVM's scheduler may move accesses to so many registers to one place that its register
+    /// allocator has none left. Then the code is generated again without the scheduler.
     fn emit(&self, module: &Module<'_>, r#type: FileType) -> Result<Vec<u8>, CodegenError> {
-        self.machine
-            .write_to_memory_buffer(module, r#type)
-            .map(|buffer| buffer.as_slice().to_vec())
-            .map_err(|text| CodegenError::Emit(text.to_string()))
+        self.emit_once(module, r#type).or_else(|_| {
+            forbid_scheduling(module);
+            self.emit_once(module, r#type)
+        })
+    }
+
+    fn emit_once(&self, module: &Module<'_>, r#type: FileType) -> Result<Vec<u8>, CodegenError> {
+        let emit = || self.machine.write_to_memory_buffer(module, r#type);
+        match diagnostics::watch(module, emit) {
+            (_, Some(error)) => Err(CodegenError::Emit(error)),
+            (Err(error), None) => Err(CodegenError::Emit(error.to_string())),
+            (Ok(buffer), None) => Ok(buffer.as_slice().to_vec()),
+        }
     }
 }
+
+/// Makes LLVM leave out the passes of code generation that only improve code. The IR stays optimised.
+fn forbid_scheduling(module: &Module<'_>) {
+    for function in module
+        .get_functions()
+        .filter(|f| f.count_basic_blocks() > 0)
+    {
+        // LLVM wants the second one with the first one.
+        for name in ["optnone", "noinline"] {
+            let kind = Attribute::get_named_enum_kind_id(name);
+            let attribute = module.get_context().create_enum_attribute(kind, 0);
+            function.add_attribute(AttributeLoc::Function, attribute);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
