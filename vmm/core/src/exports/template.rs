@@ -103,7 +103,8 @@ impl Copied {
         })
     }
 
-    /// Takes the contents of memory that began with `contents`, and of which `changed` was written since.
+    /// Takes the contents of memory that began with `contents`, and of which `changed` was written since. The pages that the
+    /// first VM with these contents has written get their copies now, all at once: the guest would come to most of them.
     fn beside(
         what: &'static str,
         memory: &Mapping,
@@ -119,6 +120,9 @@ impl Copied {
             range.start / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE
                 ..range.end.next_multiple_of(HUGE_PAGE_SIZE)
         };
+        for range in contents.hot() {
+            memory.populate(range)?;
+        }
         let used = contents.used().iter().cloned();
         Ok(Self {
             what,
@@ -148,6 +152,9 @@ impl Copied {
                 // To read the file there would give it pages.
                 false => memory.clear(part)?,
             }
+        }
+        if let Some(contents) = memory.contents() {
+            contents.note_hot(written);
         }
         Ok((pages, false))
     }
@@ -412,6 +419,21 @@ mod tests {
             }
         }
         assert_eq!(byte(&ram, 4 * MIB), 7);
+        // What the first one has written, the next one has copies of from the start.
+        let next = Mapping::anonymous("test", 64 * MIB).unwrap();
+        next.begin_with(&contents).unwrap();
+        let copied = Copied::of(("test", c"test"), &next, &pagemap).unwrap();
+        let private = pagemap.written(&next).unwrap();
+        assert_eq!(pages(&private), pages(contents.hot()));
+        assert!(
+            private.contains(&(3 * MIB..3 * MIB + PAGE_SIZE)),
+            "{private:?}"
+        );
+        assert_eq!(
+            copied.difference(&next, &private, [u64::MAX; 2]).unwrap(),
+            None
+        );
+        assert_eq!(places.map(|at| byte(&next, at)), [0, 7, 7, 0, 0]);
         // Too many pages have changed: it gets contents of its own.
         let memory = Mapping::anonymous("test", 64 * MIB).unwrap();
         memory.begin_with(&contents).unwrap();

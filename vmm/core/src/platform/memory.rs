@@ -192,6 +192,26 @@ impl Mapping {
         self.contents.get()
     }
 
+    /// Gives a range pages of its own now, as a write to each page would. Without memory for them it is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Bounds`].
+    pub fn populate(&self, range: &Range<u64>) -> Result<(), Error> {
+        let length = range.end.saturating_sub(range.start);
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        let target = self.slice_mut(range.start, size)?.ptr_guard_mut();
+        // SAFETY: the range is inside this writable mapping, which stays mapped as long as `self`. The advice
+        // changes no contents.
+        let _ = unsafe {
+            madvise(
+                target.as_ptr().cast(),
+                target.len(),
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        Ok(())
+    }
+
     /// Writes zeros to a range.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 /// Contents are copied in blocks of this length, bytes.
 const BLOCK: usize = ALIGNMENT;
@@ -20,6 +21,8 @@ pub struct Contents {
     length: u64,
     /// Ranges of whole blocks that are not zero.
     used: Vec<Range<u64>>,
+    /// What the first VM has written of memory that began with them.
+    hot: OnceLock<Vec<Range<u64>>>,
 }
 
 impl Contents {
@@ -48,6 +51,7 @@ impl Contents {
             file,
             length,
             used,
+            hot: OnceLock::new(),
         })
     }
 
@@ -60,6 +64,7 @@ impl Contents {
             file,
             length,
             used,
+            hot: OnceLock::new(),
         }
     }
 
@@ -93,6 +98,17 @@ impl Contents {
             memory.replace(self.what, end..self.length)?;
         }
         Ok(())
+    }
+
+    /// Notes what a VM has written that began with these contents: whole pages in ascending order. Only the first note counts.
+    pub fn note_hot(&self, written: &[Range<u64>]) {
+        self.hot.get_or_init(|| written.to_vec());
+    }
+
+    /// What the first VM has written.
+    #[must_use]
+    pub fn hot(&self) -> &[Range<u64>] {
+        self.hot.get().map_or(&[], Vec::as_slice)
     }
 
     /// Read-only memory with these contents.
