@@ -171,6 +171,9 @@ impl<'a> Cases<'a> {
         )?;
         cases.add_programs()?;
         cases.add_busybox()?;
+        if Path::new("/dev/kvm").exists() {
+            cases.add_snapshot()?;
+        }
         fs::write(folder.join("list"), &cases.list)?;
         Ok(cases)
     }
@@ -231,5 +234,30 @@ impl<'a> Cases<'a> {
         let digest = run.reference()?.stdout_text().replace('-', "/data.bin");
         let arguments = "run --interpret --volume /cases/data.bin:/data.bin:ro /cases/busybox sha256sum /data.bin";
         self.add("busybox", 0, arguments, Some(digest.as_bytes()))
+    }
+    /// Adds a program that goes on there from a snapshot of this machine, whose KVM and processor are others. Its standard
+    /// input is empty there.
+    fn add_snapshot(&mut self) -> Result<()> {
+        const SCRIPT: &str = "x=1; mkdir /tmp/d; cd /tmp/d; read y; echo $x $y $PWD; \
+            echo hello | /busybox sha256sum; exit 9";
+        const EXPECTED: &[u8] = b"1 /tmp/d\n\
+            5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03  -\n";
+        let snapshot = self.folder.join("snapshot");
+        let run = Run::new(&paths::busybox(), ["sh", "-c", SCRIPT]);
+        let mut command = run.hartline_command(&[
+            "--mem",
+            "64M",
+            "--snapshot",
+            &snapshot.display().to_string(),
+            "--snapshot-at",
+            "stdin",
+            "--snapshot-end",
+        ])?;
+        let outcome = run_for(&mut command, b"", DEADLINE)?;
+        if outcome.code != 0 || !outcome.stdout.is_empty() {
+            return Err(format!("{outcome:?}").into());
+        }
+        let arguments = "run --interpret --from /cases/snapshot";
+        self.add("snapshot", 9, arguments, Some(EXPECTED))
     }
 }
