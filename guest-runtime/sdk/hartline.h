@@ -45,6 +45,7 @@ enum {
     HARTLINE_SERVE = 1,
     HARTLINE_CALL_HOST = 2,
     HARTLINE_GENERATION = 3,
+    HARTLINE_GENERATION_WORD = 4,
 };
 
 struct hartline_serve_request {
@@ -151,6 +152,15 @@ static inline long hartline_call_host(const char *name, const void *input, size_
 static inline uint64_t hartline_generation(void) {
     long generation = syscall(HARTLINE_NUMBER, HARTLINE_GENERATION);
     return generation < 0 ? 0 : (uint64_t)generation;
+}
+
+/*
+ * Keeps a word at hartline_generation(), so that a program can poll it without a system call: it has the new number before the program
+ * continues. A process has one such word, which its children have too. NULL: none any more. Result: 0, or -1 with errno set: ENOSYS
+ * (this is not Hartline), EFAULT (the program cannot write to it).
+ */
+static inline int hartline_keep_generation(volatile uint64_t *word) {
+    return (int)syscall(HARTLINE_NUMBER, HARTLINE_GENERATION_WORD, word);
 }
 
 #endif

@@ -43,6 +43,10 @@ pub mod operation {
     pub const CALL_HOST: u64 = 2;
     /// Result: a number that is another one in each VM that continues from the same state.
     pub const GENERATION: u64 = 3;
+    /// Keeps a word of the process at the [generation](GENERATION): it is written now, and each time before the program
+    /// continues with another one. The second argument is its address, a multiple of 8; 0: no word. A process has one word, a
+    /// child has it too, and a new program has none. `EINVAL`, `EFAULT`.
+    pub const GENERATION_WORD: u64 = 4;
 }
 
 /// The argument of [`operation::SERVE`], at an address of the program. The host's calls are in the buffer: the

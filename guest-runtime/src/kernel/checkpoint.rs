@@ -181,6 +181,7 @@ impl Kernel {
         let mut seed = [0; SEED];
         seed.copy_from_slice(&self.host.call_data()[..SEED]);
         self.random.replace_seed(seed);
+        self.note_generation();
         for space in self.spaces.iter_mut() {
             // Without RAM for it, the ranges would not have been at the checkpoint.
             let _ = space.memory.wipe_on_fork();
@@ -194,6 +195,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The VMM refuses interrupt vectors, or RAM is used up.
+    #[cold]
     pub(crate) fn continue_elsewhere(&mut self) -> Result<(), Errno> {
         let boot = self.host.boot();
         clock::set_up(boot);
@@ -211,6 +213,7 @@ impl Kernel {
         self.traces = boot.strace;
         self.forget_host_memory();
         self.core = HostFile::of(self.host);
+        self.note_generation();
         for space in self.spaces.iter_mut() {
             space
                 .memory
@@ -236,6 +239,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`StartError`].
+    #[cold]
     pub(crate) fn restart_network(&mut self) -> Result<(), StartError> {
         // SAFETY: the device belonged to the VM before the checkpoint, and cannot access this VM's RAM.
         let Some(lost) = (unsafe { self.net.lose_wire() }) else {
@@ -249,6 +253,7 @@ impl Kernel {
 
     /// Forgets the translations, which are in memory of the VMM that this VM does not have, and which parts of
     /// files it has accessed.
+    #[cold]
     fn forget_host_memory(&mut self) {
         let reader = TreeReader::leaked(self.host, &self.host.boot().files[0]);
         self.memory().frames().lock().set_file_reader(reader);

@@ -79,6 +79,7 @@ impl Kernel {
             operation::SERVE => self.serve_calls(address),
             operation::CALL_HOST => self.call_host(address),
             operation::GENERATION => Ok(self.generation()),
+            operation::GENERATION_WORD => self.keep_generation(address),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -92,8 +93,35 @@ impl Kernel {
         }
     }
 
+    /// Writes the generation to the words of the processes that still can be written. No address space of a program
+    /// is loaded.
+    #[cold]
+    pub(in crate::kernel) fn note_generation(&mut self) {
+        let generation = self.generation().to_ne_bytes();
+        for space in self.spaces.iter_mut() {
+            let at = space.generation_word;
+            if at != 0 {
+                let _ = space.memory.write_unloaded(at, &generation);
+            }
+        }
+    }
+
+    /// [`operation::GENERATION_WORD`].
+    #[cold]
+    fn keep_generation(&mut self, address: u64) -> Result<u64, Errno> {
+        if !address.is_multiple_of(8) {
+            return Err(Errno::EINVAL);
+        }
+        let generation = self.generation();
+        if address != 0 {
+            user::write(self.memory_mut(), address, &generation)?;
+        }
+        self.space_mut().generation_word = address;
+        Ok(0)
+    }
+
     /// [`operation::GENERATION`]: positive, also as a result of a system call.
-    fn generation(&self) -> u64 {
+    pub(in crate::kernel) fn generation(&self) -> u64 {
         let number = match &self.exports.channel {
             Some(channel) => channel.generation(),
             // The part of the seed that shows in `boot_id`: each VM has its own.

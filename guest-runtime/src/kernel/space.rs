@@ -33,6 +33,8 @@ pub struct Space {
     pub(crate) debug: Option<Box<SpaceDebug>>,
     /// The open file through which the program handles page faults.
     pub user_faults: Weak<UserFaultFd>,
+    /// Address of the word that has the generation of the VM; 0: there is none.
+    pub generation_word: u64,
 }
 
 impl Space {
@@ -49,6 +51,7 @@ impl Space {
             aio: Contexts::default(),
             debug: None,
             user_faults: Weak::new(),
+            generation_word: 0,
         }
     }
 

@@ -256,6 +256,17 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Writes to memory of a program whose address space this vCPU has not loaded: no translation of it is in the way.
+    ///
+    /// # Errors
+    /// The reason why the program may not write there, or RAM is used up.
+    #[inline(never)]
+    pub fn write_unloaded(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.prepare(address, bytes.len() as u64, Access::Write)?;
+        self.take_replaced();
+        self.fill(address, bytes)
+    }
+
     /// Offset into RAM of the byte at `address`, if its page is resident.
     #[must_use]
     pub fn ram_offset(&self, address: u64) -> Option<u64> {

@@ -11,7 +11,6 @@ use crate::kernel::sequences::Registration;
 use crate::kernel::signals::check_number;
 use crate::kernel::space::Space;
 use crate::kernel::task::{Registers, Task};
-use crate::mm::Access;
 use crate::mm::user;
 use crate::wait::WaitQueue;
 use alloc::rc::Rc;
@@ -313,12 +312,13 @@ fn make_process(kernel: &mut Kernel, args: &CloneArgs, mut task: Task) -> Result
         let hot = sp.saturating_sub(HOT_STACK)..sp.saturating_add(HOT_STACK);
         let mut memory = kernel.memory_mut().fork(hot).map_err(|_| Errno::ENOMEM)?;
         // As on Linux, a bad address is no error.
-        if set_tid && memory.prepare(args.child_tid, 4, Access::Write).is_ok() {
-            let _ = memory.fill(args.child_tid, &pid.to_le_bytes());
+        if set_tid {
+            let _ = memory.write_unloaded(args.child_tid, &pid.to_le_bytes());
         }
         let images = kernel.space().images.fork();
         let mut space = Space::new(memory, images);
         space.barriers = kernel.space().barriers;
+        space.generation_word = kernel.space().generation_word;
         space.debug.clone_from(&kernel.space().debug);
         kernel.spaces.insert(space)
     };

@@ -104,10 +104,7 @@ fn copy(
     if writes {
         let bytes = user::slice(kernel.memory_mut(), own, length)?.to_vec();
         let memory = &mut kernel.spaces[space].memory;
-        memory.prepare(other, length, Access::Write)?;
-        // The address space need not be loaded, so no stale translation of this vCPU is in the way.
-        memory.take_replaced();
-        return memory.fill(other, &bytes).map_err(Errno::from);
+        return memory.write_unloaded(other, &bytes).map_err(Errno::from);
     }
     let memory = &mut kernel.spaces[space].memory;
     memory.prepare(other, length, Access::Read)?;

@@ -97,7 +97,11 @@ static long unknown(const void *input, size_t length, void *output, size_t room)
     return hartline_call_host("unknown", input, length, output, room) < 0 ? -errno : 0;
 }
 
+static volatile uint64_t kept_generation;
+
 static long generation(const void *input, size_t length, void *output, size_t room) {
+    if (kept_generation != hartline_generation())
+        return -EILSEQ;
     return put(output, hartline_generation());
 }
 
@@ -183,6 +187,7 @@ int main(int argc, char **argv) {
     hartline_export("streams", streams);
     if (hartline_export("add", echo) != -1 || errno != EEXIST)
         return 1;
+    hartline_keep_generation(&kept_generation);
     puts("ready");
     fflush(stdout);
     hartline_serve();

@@ -355,18 +355,44 @@ static int server(int waits_by_epoll) {
     return 6;
 }
 
+// hartline_generation() and hartline_keep_generation() of hartline.h.
+static long generation(void) { return syscall(0x484c, 3); }
+static volatile uint64_t kept_generation[2];
+
 static int numbers(void) {
     uint64_t random;
     char line[8];
+    CHECK(syscall(0x484c, 4, (char *)kept_generation + 4) == -1 && errno == EINVAL);
+    CHECK(syscall(0x484c, 4, 8) == -1 && errno == EFAULT);
+    CHECK(syscall(0x484c, 4, kept_generation) == 0 && kept_generation[0] == (uint64_t)generation());
+    uint64_t before = kept_generation[0];
+    int pipes[2], ready[2];
+    CHECK(pipe(pipes) == 0 && pipe(ready) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        // It has the word of its parent, and its own one from now on.
+        CHECK(syscall(0x484c, 4, kept_generation + 1) == 0 && kept_generation[1] == before);
+        pid_t grandchild = fork();
+        CHECK(grandchild >= 0 && write(ready[1], "x", 1) == 1 && read(pipes[0], line, 1) == 1);
+        CHECK(kept_generation[0] == before);
+        CHECK(kept_generation[1] == (uint64_t)generation() && kept_generation[1] != before);
+        int status = 0;
+        CHECK(grandchild == 0 || (waitpid(grandchild, &status, 0) == grandchild && status == 0));
+        _exit(0);
+    }
+    CHECK(read(ready[0], line, 1) == 1 && read(ready[0], line, 1) == 1);
     CHECK(getrandom(&random, 8, 0) == 8);
     CHECK(read(0, line, sizeof line) > 0);
+    CHECK(kept_generation[0] == (uint64_t)generation() && kept_generation[0] != before);
+    int status = 0;
+    CHECK(write(pipes[1], "xx", 2) == 2 && waitpid(child, &status, 0) == child && status == 0);
     CHECK(getrandom(&random, 8, 0) == 8);
     printf("%016lx\n", (unsigned long)random);
     char id[40] = {0};
     int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
     CHECK(file >= 0 && read(file, id, 37) == 37);
-    // hartline_generation() of hartline.h.
-    printf("%s%ld\n%ld\n", id, (long)time(NULL), syscall(0x484c, 3));
+    printf("%s%ld\n%ld\n", id, (long)time(NULL), generation());
     return 0;
 }
 

@@ -40,6 +40,11 @@ pub fn libraries() -> Result<()> {
             operation::GENERATION,
             exports::operation::GENERATION,
         ),
+        (
+            "HARTLINE_GENERATION_WORD",
+            operation::GENERATION_WORD,
+            exports::operation::GENERATION_WORD,
+        ),
     ];
     let limits = [
         ("HARTLINE_MAX_DATA", MAX_DATA, exports::MAX_DATA),

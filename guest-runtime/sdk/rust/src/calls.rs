@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
 
 /// Longest input and longest output of a function, bytes.
@@ -196,6 +197,15 @@ pub fn call_host(name: &str, input: &[u8], output: &mut Vec<u8>) -> Result<(), E
 #[must_use]
 pub fn generation() -> u64 {
     system_call::generation().unwrap_or(0)
+}
+
+/// Keeps a word at the [`generation`], so that the program can poll it without a system call: it has the new number before the program
+/// continues. A process has one such word, which its children have too.
+///
+/// # Errors
+/// `ENOSYS`: this is not Hartline.
+pub fn keep_generation(word: &'static AtomicU64) -> Result<(), Errno> {
+    system_call::keep_generation(word)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ mod errno;
 mod parallel;
 pub mod system_call;
 
-pub use calls::{MAX_DATA, MAX_EXPORTS, MAX_NAME, call, call_host, export, generation, serve};
+pub use calls::{
+    MAX_DATA, MAX_EXPORTS, MAX_NAME, call, call_host, export, generation, keep_generation, serve,
+};
 pub use errno::Errno;
 pub use parallel::{MAX_PARTS, hart_id, multiprocess};

@@ -4,6 +4,7 @@
 
 use crate::errno::Errno;
 use libc::c_long;
+use std::sync::atomic::AtomicU64;
 
 /// Number of the system call: "HL".
 pub const NUMBER: c_long = 0x484c;
@@ -22,6 +23,8 @@ pub mod operation {
     pub const CALL_HOST: c_long = 2;
     /// Result: the generation.
     pub const GENERATION: c_long = 3;
+    /// Keeps the word at the address, the second argument, at the generation.
+    pub const GENERATION_WORD: c_long = 4;
 }
 
 /// The argument of [`operation::SERVE`].
@@ -79,6 +82,15 @@ pub(crate) fn address_mut(bytes: *mut u8) -> u64 {
 pub(crate) fn generation() -> Result<u64, Errno> {
     // SAFETY: this operation accesses no memory.
     result(unsafe { libc::syscall(NUMBER, operation::GENERATION) })
+}
+
+/// Makes [`operation::GENERATION_WORD`].
+///
+/// # Errors
+/// `ENOSYS`: the system is not Hartline.
+pub(crate) fn keep_generation(word: &'static AtomicU64) -> Result<(), Errno> {
+    // SAFETY: the operation writes to the word from now on. Others may: it is atomic, and lives for ever.
+    result(unsafe { libc::syscall(NUMBER, operation::GENERATION_WORD, word.as_ptr()) }).map(drop)
 }
 
 /// Makes an operation with a structure. Result: that of the operation, not negative.

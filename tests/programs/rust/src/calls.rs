@@ -1,11 +1,16 @@
 //! Functions for the host. Where the host does not call them, the program calls them itself, with lines of its
 //! input: a name and hexadecimal digits.
 
-use hartline_sdk::{Errno, call, call_host, export, generation, hart_id, multiprocess, serve};
+use hartline_sdk::{
+    Errno, call, call_host, export, generation, hart_id, keep_generation, multiprocess, serve,
+};
 use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{fs, process};
+
+/// The generation, which the system keeps there.
+static KEPT: AtomicU64 = AtomicU64::new(0);
 
 type Done = Result<(), Errno>;
 
@@ -105,7 +110,12 @@ fn export_outside() -> Done {
         output.extend(outputs.concat());
         Ok(())
     })?;
+    // Elsewhere there is none.
+    let _ = keep_generation(&KEPT);
     export("generation", |_, output| {
+        if KEPT.load(Ordering::SeqCst) != generation() {
+            return Err(Errno::EIO);
+        }
         put(output, generation());
         Ok(())
     })
