@@ -313,7 +313,8 @@ pub fn killed_daemon() -> Result<()> {
         daemon.restart()?;
         check("suspended", state(&daemon, &path)? == "suspended", &round)?;
         until(|| connect(&host, 30_000).is_ok())?;
-        let told = ask(&host, 30_000, "x")?;
+        let told = ask(&host, 30_000, "x");
+        let told = told.map_err(|error| format!("{error:?}: {}", daemon.log()))?;
         check("it goes on", number(&told, "x")? == count + round, &told)?;
         await_state(&daemon, &path, "running")?;
         suspend(&daemon, &path)?;
@@ -361,7 +362,8 @@ pub fn failed_starts() -> Result<()> {
     daemon
         .request("PUT", "/v1/tenants/default", b"{}")?
         .expect(200)?;
-    let told = ask(&host, 30_000, "x")?;
+    let told = ask(&host, 30_000, "x");
+    let told = told.map_err(|error| format!("{error:?}: {}", daemon.log()))?;
     check(
         "it goes on",
         number(&told, "x")? == count + 1,

@@ -286,11 +286,12 @@ impl Listening {
         }
     }
 
-    /// Closes the connections of the clients that wait.
+    /// Closes the connections of the clients that wait. All are accepted before the first one is closed: a client that
+    /// connects after another one was closed finds the machine awaited again.
     fn close_clients(&self) {
         if let Some(socket) = self.socket.get() {
-            let closed = (0..MOST_CLOSED).map_while(|_| socket.accept().ok());
-            closed.for_each(drop);
+            let waiting = (0..MOST_CLOSED).map_while(|_| socket.accept().ok());
+            drop(waiting.collect::<Vec<_>>());
         }
     }
 }
@@ -571,6 +572,27 @@ mod tests {
         let mut late = Stream::connect(("127.0.0.1", first)).unwrap();
         claim.close_clients();
         assert_eq!(late.read(&mut bytes).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_client_after_a_closed_one_waits() {
+        let (ports, first, _) = ports("");
+        let claim = ports.claim("a", &spec(&[first], 1)).unwrap();
+        for _ in 0..50 {
+            let connect = || Stream::connect(("127.0.0.1", first)).unwrap();
+            let mut early = connect();
+            std::thread::scope(|scope| {
+                let closing = scope.spawn(|| claim.close_clients());
+                assert_eq!(early.read(&mut [0]).unwrap(), 0);
+                let mut late = connect();
+                closing.join().unwrap();
+                late.set_read_timeout(Some(Duration::from_millis(2)))
+                    .unwrap();
+                let waits = late.read(&mut [0]).unwrap_err();
+                assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
+            });
+            claim.close_clients();
+        }
     }
 
     #[test]
