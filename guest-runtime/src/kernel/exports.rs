@@ -121,7 +121,7 @@ impl Kernel {
     }
 
     /// [`operation::GENERATION`]: positive, also as a result of a system call.
-    pub(in crate::kernel) fn generation(&self) -> u64 {
+    fn generation(&self) -> u64 {
         let number = match &self.exports.channel {
             Some(channel) => channel.generation(),
             // The part of the seed that shows in `boot_id`: each VM has its own.

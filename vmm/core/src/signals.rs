@@ -99,8 +99,8 @@ impl SignalSet {
 }
 
 impl Drop for SignalSet {
-    /// A request that comes when the VM has ended is for nobody. Its default action would end this process
-    /// with another exit code than the program's, so requests stay blocked.
+    /// Requests stay blocked. One that comes after the VM's end cannot be served, and its default action would end this process
+    /// with another exit code than the program's.
     fn drop(&mut self) {
         self.taken.restore(&self.requests);
     }
