@@ -369,7 +369,7 @@ impl Kernel {
         let (has_device, are_busy) = (net.has_device() || exports.are_possible(), disks.are_busy());
         let longest = match are_busy {
             true => self.scheduler.watching.max(DISK_WATCH),
-            false => self.scheduler.watching,
+            false => self.scheduler.watching.max(self.least_watching()),
         };
         if !has_device && !are_busy {
             return false;
