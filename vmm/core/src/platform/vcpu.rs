@@ -7,7 +7,8 @@ use crate::supervisor;
 use hartline_abi::layout::{KERNEL_CS, KERNEL_SS, USER_CS, USER_SS};
 use hartline_abi::port;
 use kvm_bindings::{
-    CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, Msrs, kvm_enable_cap, kvm_msr_entry, kvm_regs,
+    CpuId, KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_SYNC_REGS, KVM_SYNC_X86_EVENTS,
+    KVM_SYNC_X86_REGS, KVM_SYNC_X86_SREGS, Msrs, kvm_enable_cap, kvm_msr_entry, kvm_regs,
     kvm_segment, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{VcpuExit, VcpuFd};
@@ -154,6 +155,10 @@ pub struct Vcpu {
     /// Segment type of the task register.
     tss_type: u8,
     kicker: Option<Arc<Kicker>>,
+    /// KVM takes registers from `kvm_run` when the guest is entered (`KVM_CAP_SYNC_REGS`).
+    pub(super) takes_registers: bool,
+    /// KVM has completed the instruction that caused the last exit, if one did.
+    pub(super) is_complete: bool,
 }
 
 impl Vcpu {
@@ -177,6 +182,8 @@ impl Vcpu {
             xcr0: usable_xcr0(&cpuid),
             tss_type: task_register_type(&cpuid),
             kicker: None,
+            takes_registers: takes_registers(kvm),
+            is_complete: true,
         })
     }
 
@@ -237,11 +244,12 @@ impl Vcpu {
     /// # Errors
     /// [`Error::Request`].
     pub(crate) fn start_at_cpl_0(
-        &self,
+        &mut self,
         rip: u64,
         page_table: u64,
         [rcx, rsi, rdx]: [u64; 3],
     ) -> Result<(), Error> {
+        self.forget_registers();
         let mut sregs = self
             .fd
             .get_sregs()
@@ -333,6 +341,7 @@ impl Vcpu {
     /// # Errors
     /// The reason why the guest cannot continue.
     pub fn run(&mut self, devices: &dyn Mmio) -> Result<Exit, VmFailure> {
+        self.is_complete = false;
         match self.fd.run() {
             Ok(VcpuExit::IoOut(port::NOBODY, data)) => Err(VmFailure::Nobody(vector_in(data))),
             Ok(VcpuExit::IoOut(port, _)) => Ok(Exit::PortWrite(port)),
@@ -364,6 +373,8 @@ impl Vcpu {
         // SAFETY: the byte is in this vCPU's kvm_run, which is mapped as long as
         // `self.fd`; other threads access it as an atomic too.
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }.store(0, Ordering::SeqCst);
+        // KVM completes an instruction before it looks for signals.
+        self.is_complete = true;
         Exit::Interrupted
     }
 
@@ -386,6 +397,13 @@ impl Drop for Vcpu {
             kicker.unregister();
         }
     }
+}
+
+/// Whether KVM takes all registers of [`VcpuState`](super::VcpuState) that it can take from `kvm_run`.
+fn takes_registers(kvm: &Kvm) -> bool {
+    let wanted = KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS | KVM_SYNC_X86_EVENTS;
+    let offered = kvm.system.check_extension_raw(KVM_CAP_SYNC_REGS.into());
+    offered.cast_unsigned() & wanted == wanted && offered > 0
 }
 
 /// Refuses hypercalls and MSRs of KVM's paravirtual interfaces, which the guest's CPUID does not
