@@ -99,7 +99,7 @@ pub struct CallRow {
     pub native_us: f64,
     pub hartline_us: Percentiles,
     /// The longest median that is allowed.
-    pub limit_us: f64,
+    pub limit_us: Option<f64>,
     /// Pages of 4 KiB that a reset puts back.
     pub pages: Option<u64>,
     /// Whether page tables of the guest had changed.
@@ -149,10 +149,14 @@ impl fmt::Display for Results {
         )?;
         for row in &self.calls {
             let pages = row.pages.map(|pages| pages.to_string()).unwrap_or_default();
+            let limit = row.limit_us.map(|limit| limit.to_string());
             writeln!(
                 f,
                 "{:<31} {} {:>9.2} {:>6} {pages:>6}",
-                row.name, row.hartline_us, row.native_us, row.limit_us
+                row.name,
+                row.hartline_us,
+                row.native_us,
+                limit.unwrap_or_default()
             )?;
         }
         Ok(())
@@ -209,7 +213,7 @@ mod tests {
                 name: "y",
                 native_us: 0.5,
                 hartline_us: some,
-                limit_us: 5.0,
+                limit_us: Some(5.0),
                 pages: Some(12),
                 tables_changed: Some(false),
             }],
