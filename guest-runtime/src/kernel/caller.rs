@@ -8,6 +8,9 @@ use crate::fs;
 use crate::kernel::Kernel;
 use crate::mm::{AddressSpace, user};
 use crate::wait::{Registration, WaitQueue};
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr;
 use hartline_linux::errno::Errno;
 use hartline_linux::signalfd::SignalfdSiginfo;
 
@@ -21,14 +24,47 @@ impl Kernel {
             net: &self.net,
             ptys: &self.ptys,
             streams: &self.streams,
-            caller: self,
+            caller: Calling::of(self),
         }
+    }
+
+    /// What open files see of this.
+    pub(crate) fn calling(&mut self) -> &mut Calling {
+        // SAFETY: the type has the same layout, and a value that is never dropped has no other invariants.
+        unsafe { &mut *ptr::from_mut(self).cast() }
     }
 }
 
-impl Caller for Kernel {
+/// The kernel as open files see it. It has the layout of [`Kernel`], but cannot be dropped: otherwise the tables of the
+/// traits would need code that drops a kernel, 11 KiB of which none ever runs.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Calling(ManuallyDrop<Kernel>);
+
+impl Calling {
+    fn of(kernel: &Kernel) -> &Self {
+        // SAFETY: as in `Kernel::calling`.
+        unsafe { &*ptr::from_ref(kernel).cast() }
+    }
+}
+
+impl Deref for Calling {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.0
+    }
+}
+
+impl DerefMut for Calling {
+    fn deref_mut(&mut self) -> &mut Kernel {
+        &mut self.0
+    }
+}
+
+impl Caller for Calling {
     fn io(&mut self) -> (Io<'_>, &mut fs::process::Process) {
-        self.io()
+        Kernel::io(self)
     }
 
     fn memory(&mut self) -> &mut AddressSpace {
@@ -36,13 +72,14 @@ impl Caller for Kernel {
     }
 
     fn io_and_memory(&mut self) -> (Io<'_>, &mut AddressSpace) {
+        let kernel = &mut **self;
         let io = Io {
-            vfs: &mut self.vfs,
-            net: &mut self.net,
-            ptys: &mut self.ptys,
-            disks: &mut self.disks,
+            vfs: &mut kernel.vfs,
+            net: &mut kernel.net,
+            ptys: &mut kernel.ptys,
+            disks: &mut kernel.disks,
         };
-        (io, &mut self.spaces[self.current].memory)
+        (io, &mut kernel.spaces[kernel.current].memory)
     }
 
     fn streams(&mut self) -> &mut Streams {
@@ -68,15 +105,15 @@ impl Caller for Kernel {
     }
 
     fn block_at(&mut self, registration: Registration, deadline: u64, progress: u64) -> Errno {
-        self.block_at(registration, deadline, progress)
+        Kernel::block_at(self, registration, deadline, progress)
     }
 
     fn await_disk(&mut self, progress: u64) -> Errno {
-        self.await_disk(progress)
+        Kernel::await_disk(self, progress)
     }
 
     fn run_timers(&mut self) {
-        self.run_timers();
+        Kernel::run_timers(self);
     }
 
     fn take_signal(&mut self, set: u64) -> Option<SignalfdSiginfo> {
@@ -102,8 +139,9 @@ impl Caller for Kernel {
     }
 
     fn mix(&mut self, address: u64, length: u64) -> Result<(), Errno> {
-        let memory = &mut self.spaces[self.current].memory;
-        self.random.mix(user::slice(memory, address, length)?);
+        let kernel = &mut **self;
+        let memory = &mut kernel.spaces[kernel.current].memory;
+        kernel.random.mix(user::slice(memory, address, length)?);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::file::caller::JobControl;
 use crate::file::pty::pair::{PtyId, TerminalSignal};
 use crate::kernel::Kernel;
+use crate::kernel::caller::Calling;
 use crate::kernel::process::{FIRST, NO_SESSION};
 use crate::kernel::signals::{SigInfo, check_number};
 use crate::mm::user;
@@ -10,7 +11,7 @@ use hartline_linux::errno::Errno;
 use hartline_linux::siginfo::SI_KERNEL;
 use hartline_linux::signal::{SIGCONT, SIGHUP, SIGTTIN, SIGTTOU};
 
-impl JobControl for Kernel {
+impl JobControl for Calling {
     fn console_foreground(&mut self) -> &mut u32 {
         &mut self.foreground
     }
@@ -57,7 +58,7 @@ impl JobControl for Kernel {
     fn signal_group(&mut self, group: u32, signal: u64) -> Result<(), Errno> {
         let signal = check_number(signal)?;
         if group != 0 {
-            self.signal_group(group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+            Kernel::signal_group(self, group, SigInfo::sent(signal, SI_KERNEL, 0, 0));
         }
         Ok(())
     }
@@ -86,7 +87,7 @@ impl JobControl for Kernel {
         let foreground = core::mem::take(&mut pair.foreground);
         for &signal in signals {
             if foreground != 0 {
-                self.signal_group(foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
+                Kernel::signal_group(self, foreground, SigInfo::sent(signal, SI_KERNEL, 0, 0));
             }
         }
     }
@@ -111,7 +112,7 @@ impl Kernel {
         if self.process().session == pid
             && let Some(id) = self.ptys.of_session(pid)
         {
-            self.give_up_terminal(id, &[SIGHUP]);
+            self.calling().give_up_terminal(id, &[SIGHUP]);
         }
         let foreground = core::mem::take(&mut self.process_mut().old_foreground);
         if foreground != 0 {

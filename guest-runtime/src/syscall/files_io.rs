@@ -88,13 +88,13 @@ fn read_at(
         refresh_text(kernel, id, offset)?;
     }
     if mode.has(Mode::TERMINAL) {
-        object(kernel, id)?.check_input(kernel)?;
+        object(kernel, id)?.check_input(kernel.calling())?;
     }
     let limit = kernel.io().0.read_limit(id, offset, count)?;
     match read_into(kernel, id, offset, address, limit) {
         Err(Errno::EAGAIN) if waits(kernel, id)? => {
             if mode.has(Mode::TERMINAL) {
-                let timed = object(kernel, id)?.read_timed(kernel, address, limit)?;
+                let timed = object(kernel, id)?.read_timed(kernel.calling(), address, limit)?;
                 if let Some(done) = timed {
                     return Ok(done);
                 }
@@ -188,7 +188,7 @@ fn write_at(
 ) -> Result<u64, Errno> {
     let mode = kernel.vfs.files.get(id)?.mode;
     if mode.has(Mode::TERMINAL) {
-        object(kernel, id)?.check_output(kernel)?;
+        object(kernel, id)?.check_output(kernel.calling())?;
     }
     if mode.has(Mode::TEXT)
         && let Some(ino) = memory_file::of(kernel, id)
@@ -265,7 +265,7 @@ fn read_special(
         return Ok(None);
     }
     let (object, flags) = (Rc::clone(&file.object), file.flags);
-    object.read_iter(kernel, flags, vectors)
+    object.read_iter(kernel.calling(), flags, vectors)
 }
 
 pub(super) fn read(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {

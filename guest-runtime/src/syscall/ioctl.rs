@@ -56,7 +56,7 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         FIONREAD => {
             let file = kernel.file(a[0])?;
             let (object, ino, offset) = (Rc::clone(&file.object), file.ino, file.offset);
-            let waiting = object.waiting(kernel, ino, offset)?;
+            let waiting = object.waiting(kernel.calling(), ino, offset)?;
             let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
             user::write(kernel.memory_mut(), address, &waiting)?;
             Ok(0)
@@ -68,7 +68,7 @@ fn ioctl(kernel: &mut Kernel, a: &[u64; 6]) -> Result<u64, Errno> {
         }
         _ => {
             let object = Rc::clone(&kernel.file(a[0])?.object);
-            object.ioctl(kernel, request, address)
+            object.ioctl(kernel.calling(), request, address)
         }
     }
 }
