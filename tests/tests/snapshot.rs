@@ -9,6 +9,10 @@ mod damaged;
 mod debugger;
 #[path = "snapshot/interrupted.rs"]
 mod interrupted;
+#[path = "snapshot/limits.rs"]
+mod limits;
+#[path = "snapshot/memory.rs"]
+mod memory;
 #[path = "snapshot/network.rs"]
 mod network;
 #[path = "snapshot/processors.rs"]
@@ -51,6 +55,8 @@ fn main() -> ExitCode {
         suite.add_kvm(named("at epoll_wait"), move || listening(cpus, "epoll"));
         let name = named("a snapshot of a program from a snapshot");
         suite.add_kvm(name, move || again(cpus));
+        let name = named("freed memory is left out");
+        suite.add_kvm(name, move || memory::freed(cpus));
         let name = named("a network: two VMs go on");
         suite.add_root_kvm(name, move || network::goes_on(cpus));
         let name = named("a network: the program itself");
@@ -75,14 +81,14 @@ fn main() -> ExitCode {
     suite.add_kvm("a debugger that does not come", debugger::of_nobody);
     suite.add_kvm("random numbers and the boot id are new", numbers);
     suite.add_kvm("two VMs at once", at_once);
-    suite.add_kvm("many megabytes", large);
-    suite.add_kvm("free and zero memory takes no room", holes);
+    suite.add_kvm("many megabytes", memory::large);
+    suite.add_kvm("free and zero memory takes no room", memory::holes);
     suite.add_kvm("arguments of the new VM", arguments);
     suite.add_kvm("what a snapshot cannot contain", refused);
-    suite.add_kvm("the program ends before", too_late);
-    suite.add_kvm("the time limit: the program goes on", late_and_on);
-    suite.add_kvm("the time limit: the VM ends", late_and_end);
-    suite.add_kvm("the time limit is not reached", in_time);
+    suite.add_kvm("the program ends before", limits::too_late);
+    suite.add_kvm("the time limit: the program goes on", limits::late_and_on);
+    suite.add_kvm("the time limit: the VM ends", limits::late_and_end);
+    suite.add_kvm("the time limit is not reached", limits::in_time);
     suite.add_kvm("damaged: description", damaged::description);
     suite.add_kvm("damaged: memory and tree", damaged::contents);
     suite.add_kvm("damaged after it was checked", damaged::later);
@@ -509,34 +515,6 @@ fn at_once() -> Result<()> {
     })
 }
 
-fn large() -> Result<()> {
-    let place = Place::new()?;
-    place.write("one", &["large", "150"])?;
-    for _ in 0..2 {
-        expect(&place.from("one", "x", &[])?, 0, "150 MiB\n")?;
-        // From then on the snapshot may be known to be whole.
-        thread::sleep(Duration::from_millis(2100));
-    }
-    // The memory is mapped now. A snapshot of it has the pages that were not touched, too.
-    let two = place.path("two").display().to_string();
-    let options = ["--snapshot", &two, "--snapshot-at", "stdin"];
-    expect(&place.from("one", "x", &options)?, 0, "150 MiB\n")?;
-    expect(&place.from("two", "x", &[])?, 0, "150 MiB\n")
-}
-
-/// The snapshot of a small program in a VM of 2 GiB.
-fn holes() -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    let place = Place::new()?;
-    place.write("one", &["numbers"])?;
-    let memory = fs::metadata(place.path("one").join("memory"))?;
-    let (length, used) = (memory.len(), memory.blocks() * 512);
-    match length == 2 << 30 && used < 32 << 20 {
-        true => Ok(()),
-        false => Err(format!("{length} bytes, of which {used} are stored").into()),
-    }
-}
-
 fn refused() -> Result<()> {
     let place = Place::new()?;
     let disk = place.path("disk");
@@ -599,100 +577,4 @@ fn refused() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn too_late() -> Result<()> {
-    let place = Place::new()?;
-    let run = Run::new(&paths::busybox(), ["true"]);
-    for (at, what) in [
-        ("stdin", "before it read standard input"),
-        ("listen", "before it waited in accept"),
-        ("signal", "before hartline received SIGUSR2"),
-    ] {
-        let mut command = writing(&run, &place.path("one"), at, &[])?;
-        expect_refusal(&process::run(&mut command, b"")?, what)?;
-    }
-    match fs::read_dir(place.folder.path())?.next() {
-        None => Ok(()),
-        Some(entry) => Err(format!("{:?} is left", entry?.path()).into()),
-    }
-}
-
-/// A script that comes to no trigger. It ends at a signal.
-const LATE: &str = "trap 'echo on; exit 7' HUP; echo ready; while :; do sleep 0.05; done";
-/// The triggers, with the messages about those that are not reached.
-const MISSED: [(&str, &str); 3] = [
-    ("stdin", "the program has not read standard input"),
-    (
-        "listen",
-        "the program has not waited in accept, epoll_wait, poll or select",
-    ),
-    ("signal", "hartline has not received SIGUSR2"),
-];
-
-/// The program goes on without its snapshot: its output and its exit code are its own.
-fn late_and_on() -> Result<()> {
-    let place = Place::new()?;
-    for (at, missed) in MISSED {
-        let run = Run::new(&paths::busybox(), ["sh", "-c", LATE]);
-        let limit = ["--snapshot-within", "0.1"];
-        let mut command = writing(&run, &place.path("one"), at, &limit)?;
-        let mut running = Running::start(&mut command)?;
-        running.expect_line("ready")?;
-        let errors = running.child.stderr.take().ok_or("no standard error")?;
-        let mut errors = BufReader::new(errors);
-        let mut text = String::new();
-        errors.read_line(&mut text)?;
-        let expected = format!("not written: within 0.1 s {missed} (--snapshot-within)\n");
-        if !text.starts_with("hartline: --snapshot /") || !text.ends_with(&expected) {
-            return Err(format!("{at}: {text:?}").into());
-        }
-        if at == "signal" {
-            // It is too late for this one, and the program does not get it.
-            running.signal(libc::SIGUSR2)?;
-        }
-        running.signal(libc::SIGHUP)?;
-        running.expect_line("on")?;
-        errors.read_to_string(&mut text)?;
-        let status = process::wait(&mut running.child)?.ok_or("it does not end")?;
-        let is_left = fs::read_dir(place.folder.path())?.count() != 0;
-        if status.code() != Some(7) || text.lines().count() != 1 || is_left {
-            return Err(format!("{at}: {status}, {text:?}, {is_left}").into());
-        }
-    }
-    Ok(())
-}
-
-/// With `--snapshot-end` the VM ends, whatever the program does: it sleeps, or it computes.
-fn late_and_end() -> Result<()> {
-    let place = Place::new()?;
-    for script in ["sleep 1000", "while :; do :; done"] {
-        for (at, missed) in MISSED {
-            let run = Run::new(&paths::busybox(), ["sh", "-c", script]);
-            let options = ["--snapshot-end", "--snapshot-within", "0.1"];
-            let mut command = writing(&run, &place.path("one"), at, &options)?;
-            let outcome = process::run(&mut command, b"")?;
-            expect_refusal(&outcome, missed)?;
-            if fs::read_dir(place.folder.path())?.count() != 0 {
-                return Err(format!("{at}: something is left").into());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A snapshot in time is written.
-fn in_time() -> Result<()> {
-    let place = Place::new()?;
-    let run = Run::new(&paths::busybox(), ["sh", "-c", "read x; echo $x; exit 3"]);
-    let limit = ["--snapshot-within", "3600"];
-    let mut command = writing(&run, &place.path("one"), "stdin", &limit)?;
-    expect(&process::run(&mut command, b"a\n")?, 3, "a\n")?;
-    let ending = ["--snapshot-within", "1e300", "--snapshot-end"];
-    let mut command = writing(&run, &place.path("two"), "stdin", &ending)?;
-    let unreachable = process::run(&mut command, b"a\n")?;
-    if unreachable.code != 2 {
-        return Err(format!("a time that no clock reaches: {unreachable:?}").into());
-    }
-    expect(&place.from("one", "b\n", &[])?, 3, "b\n")
 }

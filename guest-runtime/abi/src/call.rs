@@ -78,8 +78,9 @@ pub enum Operation {
     /// `-EBADF`: there is no such process or stream. `-EINVAL`: the arguments are not valid.
     Spawn = 14,
     /// Write a snapshot: all state of the VM is in private RAM. Every task has its registers in RAM,
-    /// the vCPU uses the boot page table and runs no task. `args[0]` is the time of
-    /// `CLOCK_MONOTONIC`, ns. Errors are reported by the VMM; the program continues in any case. A VM
+    /// and no vCPU runs a task. `args[0]` is the time of
+    /// `CLOCK_MONOTONIC`, ns; `args[2]` is the offset in RAM of the [frames' state](crate::frames::Chunk), by which the
+    /// VMM leaves out frames that are free. Errors are reported by the VMM; the program continues in any case. A VM
     /// that starts with this RAM starts at the ELF entry point too ([`crate::checkpoint`]). A VM can also be
     /// reset to the state of this call: it then returns again, with 1 in `args[1]`, and
     /// [`crate::checkpoint::SEED`] new random bytes in `data`. Otherwise `args[1]` is 0.

@@ -23,6 +23,7 @@ pub mod copy;
 pub mod dispatch;
 pub mod elf;
 pub mod exports;
+pub mod frames;
 pub mod handshake;
 pub mod hart;
 pub mod hotness;

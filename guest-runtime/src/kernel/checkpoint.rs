@@ -172,7 +172,8 @@ impl Kernel {
         }
         // The VMM reports errors. The program goes on in any case.
         let _ = self.streams.flush();
-        let mut args = [clock::monotonic(), 0, 0, 0, 0, 0];
+        let frames = self.memory().frames().lock().table();
+        let mut args = [clock::monotonic(), 0, frames, 0, 0, 0];
         let _ = self.host.call(Operation::Checkpoint, &mut args);
         if args[1] != 0 {
             self.begin_again();

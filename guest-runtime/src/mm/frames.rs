@@ -8,9 +8,11 @@
 use super::file_pages::{FilePages, FileReader};
 use crate::convert::{low_u32, to_usize};
 use core::ptr::NonNull;
+use hartline_abi::frames;
+pub use hartline_abi::frames::Chunk;
 use hartline_abi::layout::{HUGE_PAGE_SIZE, PAGE_SIZE};
 
-const FRAMES_PER_CHUNK: u32 = low_u32(HUGE_PAGE_SIZE / PAGE_SIZE);
+const FRAMES_PER_CHUNK: u32 = low_u32(frames::FRAMES_PER_CHUNK as u64);
 const WORDS: usize = (FRAMES_PER_CHUNK / 64) as usize;
 const NIL: u32 = u32::MAX;
 /// This fraction of RAM (1/n) is reserved for the runtime's heap: allocations of programs fail
@@ -58,19 +60,6 @@ impl Ram {
 
 // SAFETY: `Ram` is only an address; the contracts of its users cover the accesses.
 unsafe impl Send for Ram {}
-
-/// State of a chunk; all zeros is a chunk that was never used.
-#[repr(C)]
-#[derive(Debug, Clone, Default)]
-pub struct Chunk {
-    used: [u64; WORDS],
-    dirty: [u64; WORDS],
-    used_count: u32,
-    /// Neighbours in the free or partial list.
-    next: u32,
-    previous: u32,
-    padding: u32,
-}
 
 /// Bytes of [`Chunk`] records that RAM of `length` bytes needs.
 #[must_use]
@@ -177,6 +166,12 @@ impl Frames {
     #[must_use]
     pub fn ram(&self) -> Ram {
         self.ram
+    }
+
+    /// Offset of the [`Chunk`]s in RAM.
+    #[must_use]
+    pub fn table(&self) -> u64 {
+        self.ram.offset(self.chunks.as_ptr().cast())
     }
 
     /// Copies from files go through this reader from now on, if it has them.

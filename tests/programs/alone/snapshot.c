@@ -430,6 +430,40 @@ static int large(size_t megabytes) {
     return 0;
 }
 
+#define PAGES ((size_t)16384)
+#define PAGE_SIZE ((size_t)4096)
+#define FREED 0x1d5f00dfeed0ff5eu
+
+static void fill_page(char *page, uint64_t word) {
+    for (size_t at = 0; at < PAGE_SIZE; at += sizeof word)
+        memcpy(page + at, &word, sizeof word);
+}
+
+// Frees huge frames and small ones before the snapshot, and uses them again after it.
+static int freed(void) {
+    char *memory = mmap(NULL, PAGES * PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    size_t whole = PAGES * 3 / 4;
+    for (size_t page = 0; page < PAGES; page++)
+        fill_page(memory + page * PAGE_SIZE, page >= whole && page % 2 ? page : FREED);
+    CHECK(munmap(memory, whole * PAGE_SIZE) == 0);
+    for (size_t page = whole; page < PAGES; page += 2)
+        CHECK(munmap(memory + page * PAGE_SIZE, PAGE_SIZE) == 0);
+    char line[8];
+    CHECK(read(0, line, sizeof line) > 0);
+    for (size_t page = whole + 1; page < PAGES; page += 2)
+        for (size_t at = 0; at < PAGE_SIZE; at += sizeof page)
+            CHECK(memcmp(memory + page * PAGE_SIZE + at, &page, sizeof page) == 0);
+    uint64_t *again = mmap(NULL, PAGES * PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(again != MAP_FAILED);
+    for (size_t at = 0; at < PAGES * PAGE_SIZE / sizeof *again; at++) {
+        CHECK(again[at] == 0);
+        again[at] = at;
+    }
+    printf("zero again\n");
+    return 0;
+}
+
 __attribute__((noinline)) static int falls(volatile int *where) { return *where; }
 
 static int crash(void) {
@@ -456,6 +490,8 @@ int main(int count, char **arguments) {
         return given();
     if (strcmp(part, "crash") == 0)
         return crash();
+    if (strcmp(part, "freed") == 0)
+        return freed();
     if (strcmp(part, "large") == 0)
         return large(strtoul(arguments[2], NULL, 10));
     return 2;

@@ -13,7 +13,7 @@ use crate::interrupts;
 use crate::locate::{HostStack, Locate, TranslatedFault};
 use crate::platform::{self, Mapping};
 use crate::signals;
-use crate::snapshot::{Capture, Then};
+use crate::snapshot::{Capture, Moment, Then};
 use crate::spawn::{Ending, Spawner};
 use crate::terminal::Terminal;
 use crate::tree_reads::TreeReads;
@@ -457,7 +457,11 @@ impl Calls {
             return Ok(0);
         }
         let capture = self.extensions.capture.as_mut().ok_or(libc::ENOSYS)?;
-        let (is_written, then) = capture.write(args[0]).ok_or(libc::ENOSYS)?;
+        let moment = Moment {
+            monotonic_ns: args[0],
+            frames: args[2],
+        };
+        let (is_written, then) = capture.write(moment).ok_or(libc::ENOSYS)?;
         if then == Then::End {
             self.control.stop(Stop::Snapshot { is_written });
         }

@@ -1,6 +1,7 @@
 //! Writing a snapshot: into a directory beside its place, which is renamed when it is complete.
 
 use super::config::{self, Base, Config, Digest, Machine, Part, Tree, VERSION};
+use super::moment::Moment;
 use super::{BASE, CONFIG, Error, MEMORY, Requests, Single, TREE, Trigger, stream};
 use crate::platform::Mapping;
 use crate::tree::{self, TreeImage};
@@ -141,14 +142,14 @@ impl Capture {
         }
     }
 
-    /// Writes the snapshot that is due, if one is, at a time of the guest's `CLOCK_MONOTONIC`, ns. No
+    /// Writes the snapshot that is due at a checkpoint, if one is. No
     /// vCPU runs. Result: whether it was written, and what happens then.
-    pub fn write(&mut self, monotonic_ns: u64) -> Option<(bool, Then)> {
+    pub fn write(&mut self, moment: Moment) -> Option<(bool, Then)> {
         match &mut self.due {
             Due::Once(single) => {
                 let request = single.take()?;
                 let start = Instant::now();
-                let written = self.source.write(monotonic_ns, &request.directory);
+                let written = self.source.write(moment, &request.directory);
                 let summary = written.map(|memory| Summary {
                     memory,
                     time: start.elapsed(),
@@ -160,10 +161,10 @@ impl Capture {
                 let (to, then) = requests.take()?;
                 Some(match then {
                     Then::Continue => {
-                        let is_written = stream::write(&self.source, monotonic_ns, to);
+                        let is_written = stream::write(&self.source, moment, to);
                         (is_written, then)
                     }
-                    Then::End => self.source.send_and_end(monotonic_ns, to, &**requests),
+                    Then::End => self.source.send_and_end(moment, to, &**requests),
                 })
             }
         }
@@ -172,10 +173,10 @@ impl Capture {
 
 impl Source {
     /// Writes the snapshot to a directory. Result: bytes of RAM in it.
-    fn write(&self, monotonic_ns: u64, path: &Path) -> Result<u64, Error> {
-        let machine = self.machine(monotonic_ns)?;
+    fn write(&self, moment: Moment, path: &Path) -> Result<u64, Error> {
+        let machine = self.machine(moment)?;
         let partial = Partial::create(path)?;
-        let memory = self.write_memory(&partial)?;
+        let memory = self.write_memory(moment, &partial)?;
         let tree = self.tree.as_ref();
         let tree = tree.map(|(tree, slots)| write_tree(tree, *slots, &partial));
         let length = memory.iter().map(|part| part.length).sum();
@@ -190,13 +191,8 @@ impl Source {
 
     /// Sends a snapshot after which the VM ends, if the receiver then has all of it. Result: whether it
     /// was sent, and what happens then.
-    fn send_and_end(
-        &self,
-        monotonic_ns: u64,
-        mut to: File,
-        requests: &dyn Requests,
-    ) -> (bool, Then) {
-        let is_sent = stream::write_noting(self, monotonic_ns, &mut to, || requests.note_end());
+    fn send_and_end(&self, moment: Moment, mut to: File, requests: &dyn Requests) -> (bool, Then) {
+        let is_sent = stream::write_noting(self, moment, &mut to, || requests.note_end());
         if is_sent && requests.is_to_end(&mut to) {
             return (true, Then::End);
         }
@@ -206,13 +202,13 @@ impl Source {
         }
     }
 
-    /// The VM at a time of its guest.
+    /// The VM at a checkpoint.
     ///
     /// # Errors
     /// [`Error::Config`]: no VM could go on at this time.
-    pub(super) fn machine(&self, monotonic_ns: u64) -> Result<Machine, Error> {
+    pub(super) fn machine(&self, moment: Moment) -> Result<Machine, Error> {
         let machine = Machine {
-            monotonic_ns,
+            monotonic_ns: moment.monotonic_ns,
             ..self.machine.clone()
         };
         machine.check().map_err(|source| Error::Config {
@@ -222,22 +218,23 @@ impl Source {
         Ok(machine)
     }
 
-    /// Writes RAM without pages of zeros to a file. Result: the parts that were written.
-    fn write_memory(&self, partial: &Partial) -> Result<Vec<Part>, Error> {
+    /// Writes RAM without free frames and pages of zeros to a file. Result: the parts that were written.
+    fn write_memory(&self, moment: Moment, partial: &Partial) -> Result<Vec<Part>, Error> {
         let mut parts = Vec::new();
         partial.write(MEMORY, |file| {
-            parts = self.parts(|offset, part| file.write_all_at(part, offset))?;
+            parts = self.parts(moment, |offset, part| file.write_all_at(part, offset))?;
             file.set_len(self.ram.length())
         })?;
         Ok(parts)
     }
 
-    /// Passes RAM without pages of zeros to `put`, with offsets in RAM, in order. Result: the parts.
+    /// Passes RAM without free frames and pages of zeros to `put`, with offsets in RAM, in order. Result: the parts.
     ///
     /// # Errors
     /// Errors of `put`, and any I/O error of the host.
     pub(super) fn parts(
         &self,
+        moment: Moment,
         mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<Vec<Part>> {
         let touched = Touched::of(&self.ram);
@@ -248,6 +245,7 @@ impl Source {
                 continue;
             }
             self.ram.read(start, &mut bytes).map_err(io::Error::other)?;
+            moment.clear_free(&self.ram, start, &mut bytes);
             for range in used_parts(&bytes) {
                 let part = &bytes[range.clone()];
                 let offset = start + range.start as u64;

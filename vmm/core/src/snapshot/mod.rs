@@ -1,11 +1,12 @@
 //! Snapshots: the state of a VM in a directory, and VMs that continue from there.
 //!
 //! The guest makes a checkpoint ([`hartline_abi::checkpoint`]): then RAM is its whole state. The
-//! directory has RAM without pages of zeros, the root file system tree, and `config.json`, which
+//! directory has RAM without free frames and pages of zeros, the root file system tree, and `config.json`, which
 //! describes both and has the checksum of every part.
 
 mod capture;
 mod config;
+mod moment;
 mod open;
 mod requests;
 mod single;
@@ -16,6 +17,7 @@ pub(crate) use capture::{Capture, Due, Source};
 pub use capture::{Request, Summary, Then};
 pub(crate) use config::{Config, Machine};
 pub use config::{ConfigError, VERSION};
+pub(crate) use moment::Moment;
 pub use open::Snapshot;
 pub use requests::{Checkpoint, Requests};
 pub(crate) use single::Single;

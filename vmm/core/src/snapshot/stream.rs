@@ -15,6 +15,7 @@
 
 use super::capture::{BLOCK, Source, config_of};
 use super::config::{MAX_LENGTH, Tree};
+use super::moment::Moment;
 use super::{Error, MEMORY};
 use crate::layout::MAX_RAM;
 use std::fs::File;
@@ -79,20 +80,20 @@ pub fn refuse(to: &mut impl Write, reason: &str) -> io::Result<()> {
     put(to, kind::FAILED, 0, reason)
 }
 
-/// Writes a snapshot at a time of the guest's `CLOCK_MONOTONIC`, ns, or why there is none. No vCPU
+/// Writes a snapshot at a checkpoint, or why there is none. No vCPU
 /// runs. Result: whether it was written.
-pub(crate) fn write(source: &Source, monotonic_ns: u64, mut to: File) -> bool {
-    write_noting(source, monotonic_ns, &mut to, || Ok(()))
+pub(crate) fn write(source: &Source, moment: Moment, mut to: File) -> bool {
+    write_noting(source, moment, &mut to, || Ok(()))
 }
 
 /// As [`write`]; calls `note` before the last record. If `note` fails, there is no snapshot.
 pub(super) fn write_noting(
     source: &Source,
-    monotonic_ns: u64,
+    moment: Moment,
     to: &mut File,
     note: impl FnOnce() -> io::Result<()>,
 ) -> bool {
-    let written = write_all(source, monotonic_ns, to, note);
+    let written = write_all(source, moment, to, note);
     if let Err(error) = &written {
         // The receiver sees the end of the stream otherwise.
         let _ = refuse(to, &error.to_string());
@@ -102,12 +103,12 @@ pub(super) fn write_noting(
 
 fn write_all(
     source: &Source,
-    monotonic_ns: u64,
+    moment: Moment,
     to: &mut File,
     note: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), Error> {
     let stream = Path::new(MEMORY);
-    let machine = source.machine(monotonic_ns)?;
+    let machine = source.machine(moment)?;
     let tree = source.tree.as_ref().map(|(tree, [gpa, _])| {
         let kept = Tree {
             length: tree.length(),
@@ -121,7 +122,7 @@ fn write_all(
         }
     });
     let tree = tree.transpose()?;
-    let memory = source.parts(|offset, bytes| put(to, kind::MEMORY, offset, bytes));
+    let memory = source.parts(moment, |offset, bytes| put(to, kind::MEMORY, offset, bytes));
     let memory = memory.map_err(Error::file(stream, "send"))?;
     let config = config_of(machine, memory, tree);
     let json = serde_json::to_vec(&config).map_err(io::Error::other);
