@@ -2,7 +2,8 @@
 //
 //     clones SNAPSHOT CACHE [exit]
 //
-// SNAPSHOT.damaged is a copy in which a byte of memory is wrong, and SNAPSHOT.empty an empty directory.
+// SNAPSHOT.damaged is a copy in which a byte of memory is wrong, SNAPSHOT.empty an empty directory, and SNAPSHOT.calls a
+// snapshot of programs/alone/calls.c that waits for its first call.
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -368,6 +369,57 @@ static void test_resources(void) {
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
 }
 
+static uint64_t count(hartline_sandbox sandbox) {
+    uint64_t value = 0;
+    size_t length;
+    CHECK(hartline_call(sandbox, "count", NULL, 0, &value, sizeof value, &length, LIMIT) == HARTLINE_OK);
+    CHECK(length == sizeof value);
+    return value;
+}
+
+static int64_t twice(void *user, const void *input, size_t length, void *output, size_t room) {
+    ++*(int *)user;
+    CHECK(2 * length <= room);
+    memcpy(output, input, length);
+    memcpy((char *)output + length, input, length);
+    return (int64_t)(2 * length);
+}
+
+// Sandboxes that continue a snapshot.
+static void test_sandboxes(void) {
+    char path[4096];
+    hartline_template template = 0;
+    hartline_sandbox sandboxes[2], other = 1;
+    int calls = 0;
+    size_t length;
+    snprintf(path, sizeof path, "%s.calls", snapshot);
+    CHECK(hartline_template_load(path, &options, &template) == HARTLINE_OK);
+    CHECK(hartline_create_from(0, -1, -1, &other) == HARTLINE_NO_TEMPLATE && other == 0);
+    CHECK(hartline_create_from(template, -1, -1, NULL) == HARTLINE_ARGUMENT);
+    CHECK(hartline_create_from(template, 12345, -1, &other) == HARTLINE_ARGUMENT && says("12345"));
+    for (int i = 0; i < 2; i++) {
+        CHECK(hartline_create_from(template, -1, -1, &sandboxes[i]) == HARTLINE_OK);
+        CHECK(hartline_register(sandboxes[i], "twice", twice, &calls) == HARTLINE_OK);
+    }
+    CHECK(hartline_template_free(template) == HARTLINE_OK);
+    CHECK(hartline_create_from(template, -1, -1, &other) == HARTLINE_NO_TEMPLATE);
+    for (int i = 0; i < 2; i++)
+        CHECK(hartline_start(sandboxes[i]) == HARTLINE_OK && hartline_start(sandboxes[i]) == HARTLINE_STATE);
+    for (int round = 0; round < 20; round++) {
+        CHECK(count(sandboxes[0]) == 1 && count(sandboxes[0]) == 2 && count(sandboxes[1]) == 1);
+        CHECK(hartline_call(sandboxes[1], "host", "ab", 2, output, sizeof output, &length, LIMIT) == HARTLINE_OK);
+        CHECK(length == 4 && memcmp(output, "abab", 4) == 0 && calls == round + 1);
+        for (int i = 0; i < 2; i++)
+            CHECK(hartline_reset(sandboxes[i], NULL) == HARTLINE_OK);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(hartline_end(sandboxes[i]) == HARTLINE_OK);
+    // A program that waits for its standard input, which is empty.
+    template = loaded();
+    CHECK(hartline_create_from(template, -1, -1, &other) == HARTLINE_OK && hartline_start(other) == HARTLINE_START);
+    CHECK(hartline_end(other) == HARTLINE_OK && hartline_template_free(template) == HARTLINE_OK);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 2 && hartline_interface() == HARTLINE_INTERFACE);
     snapshot = argv[1];
@@ -390,6 +442,7 @@ int main(int argc, char **argv) {
     test_wrong_templates();
     test_wrong_runs();
     test_state();
+    test_sandboxes();
     test_ends();
     test_outputs();
     test_descriptors();

@@ -203,6 +203,13 @@ const char *hartline_last_message(void);
 int32_t hartline_create(const char *path, const struct hartline_options *options, hartline_sandbox *sandbox);
 
 /*
+ * Makes a new sandbox of a snapshot whose program waited for its first call (`--snapshot-at call`). When it has started, the
+ * program waits for a call again; a reset puts it back there. `output` and `error` are as in the options. The template may be
+ * freed before the start.
+ */
+int32_t hartline_create_from(hartline_template loaded, int32_t output, int32_t error, hartline_sandbox *sandbox);
+
+/*
  * Gives the program a function, in place of an earlier one with this name (1 to 64 bytes of UTF-8), before or after the
  * start. `user` is passed to it. Both must stay usable, by any thread, until hartline_end() has returned; if a function of
  * the sandbox itself calls hartline_end(), until that function has returned.
@@ -245,7 +252,7 @@ int32_t hartline_end(hartline_sandbox sandbox);
 int32_t hartline_template_load(const char *directory, const struct hartline_template_options *options,
                                hartline_template *loaded);
 
-/* Frees a template. Its clones stay. */
+/* Frees a template. Its clones and sandboxes stay. */
 int32_t hartline_template_free(hartline_template loaded);
 
 /* Makes a machine in the state of the snapshot, and waits until it is ready for runs. */

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Writes a snapshot of `programs/alone/warm.c` before it reads its first line. Beside it there are a copy in which a byte
-/// of memory is wrong, `.damaged`, and an empty directory, `.empty`.
+/// of memory is wrong, `.damaged`, an empty directory, `.empty`, and a snapshot of `programs/alone/calls.c` that waits for its first
+/// call, `.calls`.
 pub fn snapshot(folder: &Path) -> Result<PathBuf> {
     let program = programs::alone("warm", COMPILER)?;
     hartline::translate(&program)?;
@@ -20,6 +21,10 @@ pub fn snapshot(folder: &Path) -> Result<PathBuf> {
     write.arg("--snapshot").arg(&snapshot);
     write.args(["--snapshot-at", "stdin", "--snapshot-end", "--mem", "128M"]);
     succeed(write.arg(&program))?;
+    let mut write = hartline::command("run")?;
+    write.arg("--snapshot").arg(folder.join("warm.calls"));
+    write.args(["--snapshot-at", "call", "--snapshot-end", "--mem", "128M"]);
+    succeed(write.arg(super::program()?))?;
     fs::create_dir(folder.join("warm.empty"))?;
     let damaged = folder.join("warm.damaged");
     let mut copy = Command::new("cp");

@@ -1,7 +1,7 @@
 //! The functions of the header for sandboxes.
 
 use crate::failure::{Failure, Status, guard};
-use crate::handles::{Entry, SANDBOXES};
+use crate::handles::{Entry, Origin, SANDBOXES, TEMPLATES};
 use crate::options::{RawOptions, run_limit};
 use crate::{RawReset, border, options};
 use hartline_embed::{MAX_DATA, Program, Sandbox};
@@ -37,7 +37,32 @@ pub unsafe extern "C" fn hartline_create(
         // SAFETY: as the caller promises.
         let options = unsafe { options::read(raw) }?;
         let program = Program::load(Path::new(path), options)?;
-        let handle = SANDBOXES.add(Entry::new(program));
+        let handle = SANDBOXES.add(Entry::new(Origin::Program(Box::new(program))));
+        // SAFETY: as above.
+        unsafe { place.write(handle) };
+        Ok(())
+    })
+}
+
+/// `hartline_create_from` of the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hartline_create_from(
+    loaded: u64,
+    output: i32,
+    error: i32,
+    sandbox: *mut u64,
+) -> i32 {
+    guard(|| {
+        let place = border::place(sandbox, "the place for the sandbox")?;
+        // SAFETY: it can be written, as the caller promises. 0 is no sandbox.
+        unsafe { place.write(0) };
+        let template = TEMPLATES.find(loaded)?;
+        // SAFETY: the descriptors are the caller's, as it promises.
+        let outputs = unsafe { options::outputs(output, error) }?;
+        let handle = SANDBOXES.add(Entry::new(Origin::Template(template, outputs)));
         // SAFETY: as above.
         unsafe { place.write(handle) };
         Ok(())
@@ -110,12 +135,18 @@ pub unsafe extern "C" fn hartline_register(
 pub extern "C" fn hartline_start(sandbox: u64) -> i32 {
     guard(|| {
         let entry = SANDBOXES.find(sandbox)?;
-        let program = entry.program.lock();
-        let program = program.unwrap_or_else(PoisonError::into_inner).take();
-        let program =
-            program.ok_or_else(|| Failure::new(Status::State, "the sandbox was started before"))?;
-        let started = Sandbox::start_with(&program, entry.exports.clone())?;
-        // Nobody else has the program, so nobody else sets it.
+        let origin = entry.origin.lock();
+        let origin = origin.unwrap_or_else(PoisonError::into_inner).take();
+        let origin =
+            origin.ok_or_else(|| Failure::new(Status::State, "the sandbox was started before"))?;
+        let exports = entry.exports.clone();
+        let started = match origin {
+            Origin::Program(program) => Sandbox::start_with(&program, exports),
+            Origin::Template(template, outputs) => {
+                Sandbox::clone_with(&template, &outputs, exports)
+            }
+        }?;
+        // Nobody else has what it runs, so nobody else sets it.
         let _ = entry.sandbox.set(started);
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! What callers know by number: the sandboxes, templates and clones of this process.
 
 use crate::failure::{Failure, Status};
-use hartline_embed::{Exports, Program, Sandbox, Template, WarmClone, forks};
+use hartline_embed::{Exports, Outputs, Program, Sandbox, Template, WarmClone, forks};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -12,22 +12,30 @@ const FORK_SHIFT: u32 = 40;
 /// The next number, without that of forks.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// What a sandbox runs.
+pub enum Origin {
+    /// A program from its start.
+    Program(Box<Program>),
+    /// The program of a snapshot, whose output goes there.
+    Template(Arc<Template>, Outputs),
+}
+
 /// A sandbox, started or not.
 pub struct Entry {
     /// Its calls.
     pub exports: Exports,
-    /// The program, until it is started.
-    pub program: Mutex<Option<Program>>,
+    /// What it runs, until it is started.
+    pub origin: Mutex<Option<Origin>>,
     /// The VM, once it is started.
     pub sandbox: OnceLock<Sandbox>,
 }
 
 impl Entry {
     /// A sandbox that was not started.
-    pub fn new(program: Program) -> Self {
+    pub fn new(origin: Origin) -> Self {
         Self {
             exports: Exports::new(),
-            program: Mutex::new(Some(program)),
+            origin: Mutex::new(Some(origin)),
             sandbox: OnceLock::new(),
         }
     }

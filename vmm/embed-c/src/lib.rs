@@ -26,8 +26,8 @@ pub use clones::{
 };
 pub use failure::{Status, hartline_last_errno, hartline_last_error, hartline_last_message};
 pub use functions::{
-    hartline_call, hartline_create, hartline_end, hartline_register, hartline_reset,
-    hartline_start, hartline_warnings,
+    hartline_call, hartline_create, hartline_create_from, hartline_end, hartline_register,
+    hartline_reset, hartline_start, hartline_warnings,
 };
 pub use options::RawOptions;
 pub use runs::{EndCause, RawRun, RawRunEnd};

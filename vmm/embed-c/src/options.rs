@@ -105,12 +105,24 @@ pub unsafe fn read(raw: *const RawOptions) -> Result<Options, Failure> {
     }
     options.interprets = raw.flags & INTERPRET != 0;
     options.tunes_allocator = raw.flags & TUNE_ALLOCATOR != 0;
-    options.outputs = match (raw.output, raw.error) {
-        (-1, -1) => Outputs::Discard,
-        // SAFETY: the caller keeps its descriptors open during this call.
-        (output, error) => Outputs::Files(unsafe { [self::output(output)?, self::output(error)?] }),
-    };
+    // SAFETY: the caller keeps its descriptors open during this call.
+    options.outputs = unsafe { outputs(raw.output, raw.error) }?;
     Ok(options)
+}
+
+/// Duplicates of descriptors for standard output and standard error; -1: output is discarded.
+///
+/// # Errors
+/// As [`output`].
+///
+/// # Safety
+/// As [`output`].
+pub unsafe fn outputs(output: i32, error: i32) -> Result<Outputs, Failure> {
+    Ok(match (output, error) {
+        (-1, -1) => Outputs::Discard,
+        // SAFETY: as the caller promises.
+        _ => Outputs::Files(unsafe { [self::output(output)?, self::output(error)?] }),
+    })
 }
 
 /// A limit: `u64::MAX` is none.

@@ -118,6 +118,7 @@ fn prototypes() -> Vec<&'static str> {
     let _: extern "C" fn() -> i32 = lib::hartline_last_errno;
     let _: unsafe extern "C" fn(*const c_char, *const RawOptions, *mut u64) -> i32 =
         lib::hartline_create;
+    let _: unsafe extern "C" fn(u64, i32, i32, *mut u64) -> i32 = lib::hartline_create_from;
     let _: unsafe extern "C" fn(u64, *const c_char, Option<HostFunction>, *mut c_void) -> i32 =
         lib::hartline_register;
     let _: extern "C" fn(u64) -> i32 = lib::hartline_start;
@@ -151,6 +152,7 @@ fn prototypes() -> Vec<&'static str> {
         "const char *hartline_last_error(void)",
         "int32_t hartline_last_errno(void)",
         "int32_t hartline_create(const char *path, const struct hartline_options *options, hartline_sandbox *sandbox)",
+        "int32_t hartline_create_from(hartline_template loaded, int32_t output, int32_t error, hartline_sandbox *sandbox)",
         "int32_t hartline_register(hartline_sandbox sandbox, const char *name, hartline_host_function function, void *user)",
         "int32_t hartline_start(hartline_sandbox sandbox)",
         "int32_t hartline_call(hartline_sandbox sandbox, const char *name, const void *input, size_t length, void *output, \

@@ -1,7 +1,8 @@
 //! A program in a VM of this process.
 
 use crate::images::{Report, RunningImages};
-use crate::program::Program;
+use crate::program::{Outputs, Program};
+use crate::template::Template;
 use crate::vm::{FORKED, Vm, Warnings};
 use crate::{CallError, Error, Exports, LoadError, Reset, ResetError};
 use hartline_abi::image::variant;
@@ -118,6 +119,38 @@ impl Sandbox {
         let run = move |exports| machine.run(exports);
         Ok(Self {
             vm: Vm::start(exports.clone(), limit, images, run)?,
+            exports,
+            warnings,
+        })
+    }
+
+    /// Continues a snapshot that was written when its program waited for its first call (`--snapshot-at call`), and waits until it
+    /// waits again. Its output goes to `outputs`. Resets put it back to where it waits. Sandboxes of a template share
+    /// the memory that none has changed.
+    ///
+    /// # Errors
+    /// [`StartError`]. A program that does not wait for a call is late.
+    pub fn clone_of(template: &Arc<Template>, outputs: &Outputs) -> Result<Self, StartError> {
+        Self::clone_with(template, outputs, Exports::new())
+    }
+
+    /// As [`clone_of`](Self::clone_of), with functions of this process as in [`start_with`](Self::start_with).
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn clone_with(
+        template: &Arc<Template>,
+        outputs: &Outputs,
+        exports: Exports,
+    ) -> Result<Self, StartError> {
+        let warnings = Arc::<Warnings>::default();
+        let images = template.images(Arc::clone(&warnings) as _);
+        let outputs = outputs.duplicate().map_err(StartError::Output)?;
+        let (given, served) = (Arc::clone(template), Arc::clone(&images));
+        let run = move |exports| given.run(served, outputs, exports);
+        let limit = template.options.start_limit;
+        Ok(Self {
+            vm: Vm::start(exports.clone(), limit, Some(images), run)?,
             exports,
             warnings,
         })

@@ -1,21 +1,26 @@
-//! Snapshots whose clones run in VMs of this process.
+//! Snapshots that are continued in VMs of this process.
 
-use crate::Error;
-use crate::images::Baseline;
+use crate::images::{Baseline, Making, Report, RunningImages};
 use crate::translation::Translation;
+use crate::{Error, Exports};
 use hartline_aot::cache::Cache;
 use hartline_tree::TreeImage;
 use hartline_vmm::boot::Arguments;
+use hartline_vmm::images::ImageSource;
+use hartline_vmm::interrupts::Mode;
+use hartline_vmm::machine::{self, Blank, Outcome, Settings};
+use hartline_vmm::platform::Kvm;
 use hartline_vmm::program::{Program, TreeFile};
 use hartline_vmm::snapshot::{self, Snapshot, TABLE};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the clones of a snapshot are made.
+/// How the VMs of a snapshot are made.
 #[derive(Debug, Clone)]
 pub struct TemplateOptions {
-    /// The longest time until a clone is ready; `None`: no limit.
+    /// The longest time until a VM is ready; `None`: no limit.
     pub start_limit: Option<Duration>,
     /// The directory of the cache of translations; `None`: the environment names it, as for `hartline run`.
     pub cache: Option<PathBuf>,
@@ -88,12 +93,52 @@ impl Template {
     }
 
     /// What a VM that continues the snapshot still uses of the arguments.
-    pub(crate) fn arguments(&self) -> Arguments {
+    fn arguments(&self) -> Arguments {
         Arguments {
             program: self.snapshot.inode(),
             path: self.snapshot.program().as_bytes().to_vec(),
             user: self.snapshot.user(),
             ..Arguments::default()
         }
+    }
+
+    /// The images of a new VM.
+    pub(crate) fn images(&self, report: Arc<dyn Report>) -> Arc<RunningImages> {
+        let making = Making {
+            processors: None,
+            baseline: self.options.baseline,
+            tunes_allocator: false,
+            report,
+        };
+        Arc::new(RunningImages::new(Arc::clone(&self.translation), making))
+    }
+
+    /// Continues the snapshot in a new VM until its end; `outputs`: `None` if output is discarded or each run has its own.
+    pub(crate) fn run(
+        &self,
+        images: Arc<RunningImages>,
+        outputs: Option<[OwnedFd; 2]>,
+        exports: Exports,
+    ) -> Result<Outcome, machine::Error> {
+        let variant = self.snapshot.variant();
+        let program = self.program.as_ref();
+        // Without it, the guest requests it.
+        let program_image =
+            program.and_then(|program| images.of_program(program, variant).ok().flatten());
+        let arguments = self.arguments();
+        let settings = Settings {
+            ram: self.snapshot.ram(),
+            tree: Some(&self.tree),
+            images: Some(images as Arc<dyn ImageSource>),
+            program_image,
+            variant,
+            outputs,
+            exports: Some(exports),
+            shares_process: true,
+            from: Some(&self.snapshot),
+            ..Settings::new(&arguments)
+        };
+        let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
+        Blank::new(kvm, settings.cpus, Mode::Safepoint)?.run(settings)
     }
 }

@@ -1,6 +1,5 @@
 //! Clones of a snapshot that are ready to run.
 
-use crate::images::{Making, RunningImages};
 use crate::sandbox::StartError;
 use crate::template::Template;
 use crate::vm::{FORKED, Vm, Warnings};
@@ -8,12 +7,7 @@ use crate::{CallError, Exports, Reset, ResetError};
 use hartline_abi::report::ExitKind;
 use hartline_vmm::End;
 use hartline_vmm::exports::Streams;
-use hartline_vmm::images::ImageSource;
-use hartline_vmm::interrupts::Mode;
-use hartline_vmm::machine::{self, Blank, Outcome, Settings};
-use hartline_vmm::platform::Kvm;
 use hartline_vmm::report::{Program, TIMED_OUT, judge};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -109,16 +103,9 @@ impl WarmClone {
     /// [`StartError`].
     pub fn start(template: &Arc<Template>) -> Result<Self, StartError> {
         let warnings = Arc::<Warnings>::default();
-        let making = Making {
-            processors: None,
-            baseline: template.options.baseline,
-            tunes_allocator: false,
-            report: Arc::clone(&warnings) as _,
-        };
-        let images = RunningImages::new(Arc::clone(&template.translation), making);
-        let images = Arc::new(images);
+        let images = template.images(Arc::clone(&warnings) as _);
         let (given, served) = (Arc::clone(template), Arc::clone(&images));
-        let run = move |exports| run_vm(&given, served, exports);
+        let run = move |exports| given.run(served, None, exports);
         let exports = Exports::of_runs();
         let limit = template.options.start_limit;
         Ok(Self {
@@ -223,32 +210,4 @@ impl WarmClone {
     pub fn end(&self) {
         self.vm.end();
     }
-}
-
-/// Runs the VM to its end.
-fn run_vm(
-    template: &Template,
-    images: Arc<RunningImages>,
-    exports: Exports,
-) -> Result<Outcome, machine::Error> {
-    let snapshot = &template.snapshot;
-    let variant = snapshot.variant();
-    let program = template.program.as_ref();
-    // Without it, the guest requests it.
-    let program_image =
-        program.and_then(|program| images.of_program(program, variant).ok().flatten());
-    let arguments = template.arguments();
-    let settings = Settings {
-        ram: snapshot.ram(),
-        tree: Some(&template.tree),
-        images: Some(images as Arc<dyn ImageSource>),
-        program_image,
-        variant,
-        exports: Some(exports),
-        shares_process: true,
-        from: Some(snapshot),
-        ..Settings::new(&arguments)
-    };
-    let kvm = Kvm::open(Path::new(Kvm::DEVICE))?;
-    Blank::new(kvm, settings.cpus, Mode::Safepoint)?.run(settings)
 }

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/shell.rs"]
 mod shell;
+#[path = "common/snapshot.rs"]
+mod snapshot;
 
 use common::has_kvm;
 use hartline_abi::layout::PAGE_SIZE;
@@ -10,7 +12,8 @@ use hartline_embed::{
     CallError, Captures, Cause, ResetError, RunError, Streams, Template, TemplateError, WarmClone,
     input_of,
 };
-use shell::{PATIENCE, file, files, measure, options, run, template};
+use shell::{PATIENCE, file, files, measure, run, template};
+use snapshot::options;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeReader, Read, Seek, Write, pipe};

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/shell.rs"]
 mod shell;
+#[path = "common/snapshot.rs"]
+mod snapshot;
 
 use common::has_kvm;
 use hartline_embed::{Template, WarmClone};

@@ -1,34 +1,22 @@
 //! Sandboxes in this process, with a C program that exports functions.
 
+#[path = "common/calls.rs"]
+mod calls;
 mod common;
 
+use calls::program;
 use common::has_kvm;
 use hartline_embed::{
     CallError, Exports, LoadError, Options, Outputs, Program, ResetError, Sandbox, StartError,
 };
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
-
-fn program(directory: &TempDir) -> PathBuf {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let program = directory.path().join("calls");
-    let compiled = Command::new("riscv64-linux-gnu-gcc")
-        .args(["-std=gnu17", "-O2", "-static", "-I"])
-        .arg(repository.join("guest-runtime/sdk"))
-        .arg(repository.join("tests/programs/alone/calls.c"))
-        .arg("-o")
-        .arg(&program)
-        .status();
-    assert!(compiled.is_ok_and(|status| status.success()));
-    program
-}
 
 fn options(directory: &TempDir) -> Options {
     Options {

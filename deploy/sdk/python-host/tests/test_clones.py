@@ -20,8 +20,10 @@ from hartline_host import (
     Cause,
     ClosedError,
     ForkedError,
+    HartlineHostError,
     LoadError,
     LostError,
+    Sandbox,
     StartError,
     StreamsError,
     Template,
@@ -343,3 +345,21 @@ def test_example(snapshot: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ready, *runs = err.splitlines()
     assert ready.startswith("ready after ")
     assert [run.split(" after ")[0] for run in runs] == ["exit code 4"] * 3
+
+
+def test_sandboxes_of_a_snapshot(snapshot: Path) -> None:
+    with Template(f"{snapshot}.calls") as template:
+        twice = {"twice": lambda data: data * 2}
+        sandboxes = [Sandbox.of(template, functions=twice) for _ in range(2)]
+    with pytest.raises(HartlineHostError):
+        Sandbox.of(template)
+    first, second = sandboxes
+    for _ in range(20):
+        counts = [sandbox.call("count")[0] for sandbox in (first, first, second)]
+        assert counts == [1, 2, 1]
+        assert second.call("host", b"ab") == b"abab"
+        assert first.reset().pages > 0 and second.reset().pages > 0
+    for sandbox in sandboxes:
+        sandbox.close()
+    with Template(snapshot) as template, pytest.raises(StartError):
+        Sandbox.of(template)

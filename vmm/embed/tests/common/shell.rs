@@ -1,20 +1,12 @@
 //! A shell whose snapshot the clones continue.
 
+use crate::snapshot::{self, options};
 use hartline_abi::layout::PAGE_SIZE;
-use hartline_embed::images::{Baseline, Making, Report, RunningImages};
-use hartline_embed::translation::Translation;
-use hartline_embed::{RunEnd, Streams, Template, TemplateOptions, WarmClone};
-use hartline_tree::TreeBuilder;
-use hartline_vmm::boot::Arguments;
-use hartline_vmm::images::ImageSource;
-use hartline_vmm::interrupts::Mode;
-use hartline_vmm::machine::{Blank, Settings};
-use hartline_vmm::platform::{Kvm, memory_file};
-use hartline_vmm::program;
-use hartline_vmm::snapshot::{Request, Then, Trigger};
-use std::fs::{self, File, OpenOptions};
+use hartline_embed::{RunEnd, Streams, Template, WarmClone};
+use hartline_vmm::platform::memory_file;
+use hartline_vmm::snapshot::Trigger;
+use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,16 +14,6 @@ use tempfile::TempDir;
 
 /// No run takes so long on a busy machine.
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
-const RAM: u64 = 256 << 20;
-
-#[derive(Debug)]
-struct Fails;
-
-impl Report for Fails {
-    fn is_interpreted(&self, message: &str) {
-        panic!("{message}");
-    }
-}
 
 /// The files of all tests: the cache, and a snapshot of a shell that is about to read its first line.
 pub fn files() -> &'static TempDir {
@@ -43,59 +25,11 @@ pub fn files() -> &'static TempDir {
     })
 }
 
-pub fn options(directory: &Path) -> TemplateOptions {
-    TemplateOptions {
-        cache: Some(directory.join("cache")),
-        // The tests of translations are elsewhere.
-        baseline: Baseline::Only,
-        ..TemplateOptions::default()
-    }
-}
-
 fn write_snapshot(directory: &Path) {
     let busybox =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.debian/riscv64/usr/bin/busybox");
-    let mut tree = TreeBuilder::in_memory().unwrap();
-    tree.add_minimal().unwrap();
-    tree.add_file(&busybox, "/busybox").unwrap();
-    let tree = Arc::new(tree.build().unwrap());
-    let found = program::from_tree(&tree, Path::new("/busybox"), &busybox).unwrap();
-    let cache = hartline_aot::cache::Cache::new(directory.join("cache"));
-    let translation = Arc::new(Translation::in_cache(cache, &[]).unwrap());
-    let making = Making {
-        processors: None,
-        baseline: Baseline::Only,
-        tunes_allocator: false,
-        report: Arc::new(Fails),
-    };
-    let images = Arc::new(RunningImages::new(translation, making));
-    let arguments = Arguments {
-        program: found.file.inode(),
-        path: b"/busybox".to_vec(),
-        arguments: [&b"sh"[..]].map(<[u8]>::to_vec).to_vec(),
-        ..Arguments::default()
-    };
-    let null = || OwnedFd::from(OpenOptions::new().write(true).open("/dev/null").unwrap());
-    let request = Request {
-        directory: directory.join("shell"),
-        trigger: Trigger::Stdin,
-        within: None,
-        then: Then::End,
-        report: Arc::new(|written| assert!(written.is_ok(), "{written:?}")),
-    };
-    let settings = Settings {
-        ram: RAM,
-        tree: Some(&tree),
-        images: Some(Arc::clone(&images) as Arc<dyn ImageSource>),
-        outputs: Some([null(), null()]),
-        snapshot: Some(request),
-        shares_process: true,
-        ..Settings::new(&arguments)
-    };
-    let kvm = Kvm::open(Path::new(Kvm::DEVICE)).unwrap();
-    let blank = Blank::new(kvm, settings.cpus, Mode::Safepoint).unwrap();
-    blank.run(settings).unwrap();
-    images.finish();
+    let snapshot = directory.join("shell");
+    snapshot::write(&busybox, &[b"sh"], Trigger::Stdin, directory, &snapshot);
 }
 
 pub fn template() -> Arc<Template> {

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from hartline_host import errors
 from hartline_host._library import (
@@ -30,6 +30,7 @@ from hartline_host._values import (
     to_unsigned,
     warnings_of,
 )
+from hartline_host.template import Template
 
 HostFunction = Callable[[bytes], bytes]
 """A function for a program: gets the input, and returns the output, of at most MAX_DATA bytes.
@@ -113,7 +114,39 @@ class Sandbox(Handle):
         options.flags = INTERPRET * interpret | TUNE_ALLOCATOR * tune_allocator
         handle = ffi.new("hartline_sandbox *")
         check(lib.hartline_create(to_bytes(program), options, handle))
-        self._set(handle[0])
+        self._start(handle[0], functions)
+
+    @classmethod
+    def of(
+        cls,
+        template: Template,
+        *,
+        output: Output = None,
+        error: Output = None,
+        functions: Mapping[str, HostFunction] | None = None,
+    ) -> Self:
+        """Continue a snapshot of ``--snapshot-at call``, until it waits for a call.
+
+        A reset puts the machine back to where it waits.
+
+        :param template: the snapshot.
+        :param output: the program's standard output.
+        :param error: its standard error.
+        :param functions: functions for the program.
+        :raises StartError: it does not wait for calls.
+        """
+        sandbox = cls.__new__(cls)
+        Handle.__init__(sandbox)
+        sandbox._callbacks, sandbox._raised = [], None
+        handle = ffi.new("hartline_sandbox *")
+        descriptors = to_descriptor(output), to_descriptor(error)
+        check(lib.hartline_create_from(template._handle, *descriptors, handle))
+        sandbox._start(handle[0], functions)
+        return sandbox
+
+    def _start(self, handle: int, functions: Mapping[str, HostFunction] | None) -> None:
+        """Take what C has created, and start it."""
+        self._set(handle)
         try:
             for name, function in (functions or {}).items():
                 self.register(name, function)
