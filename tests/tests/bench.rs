@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     suite.add_kvm("work in parts", parallel);
     suite.add_kvm("every debugger", debuggers);
     suite.add_kvm("every disk workload", disk);
+    suite.add_kvm("snapshots, clones, servers and calls", snapshot);
     suite.run()
 }
 
@@ -190,6 +191,21 @@ fn disk() -> Result<()> {
         .matches(r#""hartline_per_s":"#)
         .count();
     check(rows == 4, &outcome)
+}
+
+/// A program from its snapshot in every way, and its calls.
+fn snapshot() -> Result<()> {
+    let directory = paths::work().join("bench-snapshot");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("snapshot"))?;
+    let mut command = hartline::bench()?;
+    command.args(["snapshot", "--quick", "--json", "--programs"]);
+    let outcome = process::run(command.arg(&directory), b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let text = outcome.stdout_text();
+    let counts = ["warm_ms", "warm_per_s", "ephemeral_ms", "hartline_us"]
+        .map(|name| text.matches(&format!(r#""{name}":"#)).count());
+    check(counts == [1, 1, 1, 5], &outcome)
 }
 
 /// Threads run natively, translated and interpreted.

@@ -25,6 +25,9 @@ pub struct Arguments {
     /// Print one JSON object and no table
     #[arg(long)]
     json: bool,
+    /// Measure the C program only, with three runs and requests and 300 calls: to see that everything works
+    #[arg(long, conflicts_with_all = ["runs", "calls", "requests"])]
+    quick: bool,
     /// Start each program this many times in each way
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
@@ -107,33 +110,44 @@ const STARTS: [Start; 2] = [
     },
 ];
 
+impl Arguments {
+    /// The rows, and the numbers of runs, requests and calls.
+    fn amount(&self) -> (&'static [Start], &'static [Server], [u32; 3]) {
+        match self.quick {
+            true => (&STARTS[..1], &SERVERS[..1], [3, 3, 300]),
+            false => (&STARTS, &SERVERS, [self.runs, self.requests, self.calls]),
+        }
+    }
+}
+
 /// Measures, and prints the results on standard output and progress on standard error.
 ///
 /// # Errors
 /// A program is missing or fails, or a VM cannot be reset.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let benchmarks = STARTS.map(|start| start.benchmark);
+    let (starts, servers, [runs, requests, calls]) = arguments.amount();
+    let benchmarks: Vec<Benchmark> = starts.iter().map(|start| start.benchmark).collect();
     let programs = Programs::open(&arguments.programs, &benchmarks, false, &[])?;
     let load_average = load_average();
     let mut results = Results {
         load_average,
         ..Results::default()
     };
-    for start in &STARTS {
+    for start in starts {
         programs.translate(&start.benchmark)?;
-        let row = starts::measure(&programs, start, arguments.runs)?;
+        let row = starts::measure(&programs, start, runs)?;
         progress(&format!("{}: done", row.name));
         results.starts.push(row);
     }
     let hot = &STARTS[0].benchmark;
-    results.rates = Some(starts::rates(&programs, hot, arguments.runs)?);
+    results.rates = Some(starts::rates(&programs, hot, runs)?);
     progress("rates: done");
-    for server in &SERVERS {
-        let row = requests::measure(&programs, server, arguments.requests)?;
+    for server in servers {
+        let row = requests::measure(&programs, server, requests)?;
         progress(&format!("{}: done", row.name));
         results.requests.push(row);
     }
-    results.calls = calls::measure(&programs, PROGRAM, arguments.calls)?;
+    results.calls = calls::measure(&programs, PROGRAM, calls)?;
     match arguments.json {
         true => writeln!(io::stdout(), "{}", serde_json::to_string(&results)?)?,
         false => write!(io::stdout(), "{results}")?,
