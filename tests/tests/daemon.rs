@@ -252,6 +252,7 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("suspended machines: idle ports", network_snapshots::idle),
     ("snapshots: no answer", snapshot_faults::unanswered),
+    ("snapshots: killed VMMs", snapshot_faults::killed_vmms),
     ("snapshots: full disk", snapshot_faults::full_disk),
     (
         "snapshots that are left, or damaged",

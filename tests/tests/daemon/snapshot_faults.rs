@@ -1,11 +1,11 @@
 //! Snapshots of machines that fail, that a killed daemon leaves, or that are damaged.
 
 use super::snapshots::{
-    await_count, counter, files, made, numbers, push, refused, snapshot, start,
+    await_count, counter, files, made, numbers, post, push, refused, snapshot, start,
 };
-use super::{check, run};
+use super::{await_state, check, run, state};
 use hartline_tests::Result;
-use hartline_tests::daemon::Daemon;
+use hartline_tests::daemon::{Daemon, until, users_of};
 use hartline_tests::process::signal;
 use serde_json::json;
 use std::fs;
@@ -82,6 +82,68 @@ pub fn unanswered() -> Result<()> {
 /// The id of a machine with a path in the API.
 fn id_of(machine: &str) -> &str {
     machine.rsplit('/').next().unwrap_or_default()
+}
+
+/// Kills the VMM of a machine, so long after it was there. Result: whether there was one.
+fn kill_vmm(daemon: &Daemon, machine: &str, delay: Duration) -> Result<bool> {
+    let directory = daemon.data().join("machines").join(id_of(machine));
+    let own = [daemon.pid(), daemon.service()?];
+    let mut found = None;
+    let came = until(|| {
+        let mut users = users_of(&directory).into_iter();
+        found = users.find(|user| !own.contains(user));
+        found.is_some()
+    });
+    thread::sleep(delay);
+    if let Some(pid) = found {
+        signal(pid, libc::SIGKILL);
+    }
+    Ok(came.is_ok())
+}
+
+/// Whenever a VMM is killed while it restores a snapshot, its machine has failed, starts again from the same snapshot, and
+/// leaves nothing.
+pub fn killed_vmms() -> Result<()> {
+    let daemon = start("pool = 1")?;
+    let counting = counter(&daemon, "counting")?;
+    let warm = made(&daemon, &counting, "warm")?;
+    let memory = daemon.data().join("snapshots").join(&warm).join("memory");
+    let contents = fs::read(&memory)?;
+    let spec = json!({ "snapshot": "warm" });
+    let mut restoring = 0;
+    for millis in (0..60).step_by(4) {
+        let delay = Duration::from_millis(millis);
+        let made = post(&daemon, "/v1/machines", &spec)?.expect(201)?;
+        let machine = format!("/v1/machines/{}", made.text("id"));
+        let start = format!("{machine}/start");
+        thread::scope(|scope| -> Result<()> {
+            let kill = || kill_vmm(&daemon, &machine, delay).is_ok_and(|came| came);
+            let killer = scope.spawn(kill);
+            // It may have been killed before the answer.
+            let answer = daemon.request("POST", &start, b"")?;
+            check("a VMM", killer.join().map_err(|_| "a panic")?, &answer)
+        })?;
+        let has_failed = || state(&daemon, &machine).is_ok_and(|state| state == "failed");
+        until(has_failed).map_err(|_| daemon.log())?;
+        // It had printed nothing: the program had not gone on.
+        restoring += usize::from(numbers(&daemon, &machine)?.is_empty());
+        daemon.request("POST", &start, b"")?.expect(200)?;
+        await_count(&daemon, &machine, 3)?;
+        let kill = format!("{machine}/kill");
+        daemon.request("POST", &kill, b"")?.expect(200)?;
+        await_state(&daemon, &machine, "exited")?;
+        daemon.request("DELETE", &machine, b"")?.expect(204)?;
+        let directory = daemon.data().join("machines").join(id_of(&machine));
+        check("its directory", !directory.exists(), &directory)?;
+    }
+    // The VMM of the other machine, and the one in the pool.
+    until(|| daemon.jailed().len() == 2).map_err(|_| format!("{:?}", daemon.jailed()))?;
+    check("killed while they restore", restoring > 0, &restoring)?;
+    let left: Vec<_> = fs::read_dir(daemon.data().join("machines"))?.collect();
+    check("directories", left.len() == 1, &left)?;
+    check("the snapshot", fs::read(&memory)? == contents, &warm)?;
+    let count = numbers(&daemon, &counting)?.len();
+    await_count(&daemon, &counting, count + 3)
 }
 
 /// A full disk is an error, and the machine goes on.
