@@ -214,9 +214,12 @@ fn resolves_hoisted_tables() {
         let (flow, statistics) = recover_and_print(&kind, &bytes);
         let open = &statistics.indirect_jumps;
         assert!(open.is_empty(), "{kind}: {open:x?}");
+        let cases = flow.cases();
         let tables = flow.functions.iter().flat_map(|function| &function.blocks);
         let tables = tables.filter_map(|block| match &block.terminator {
             Terminator::JumpTable(table) => {
+                let mut targets = table.targets.iter();
+                assert!(targets.all(|edge| cases.contains(&edge.target)));
                 Some((table.index.is_some(), table.certain, table.targets.len()))
             }
             _ => None,

@@ -104,7 +104,7 @@ fn as_file(choice: u8, code: &[u8], offsets: &[u64]) {
     let mut baseline = Baseline::new(&file, &options).expect("a program");
     baseline.enter(offsets.iter().map(|offset| START + offset));
     if choice & 0x80 != 0 {
-        baseline.complete();
+        baseline.complete([]);
     }
     let linked = baseline.link().expect("short code");
     let key = options.key(&file);

@@ -80,6 +80,7 @@ impl Sweep {
         sweep.find(region);
         sweep.find_targets(region);
         sweep.find_blocks();
+        sweep.find_cases();
         sweep
     }
 
@@ -164,11 +165,49 @@ impl Sweep {
             }
         }
     }
+
+    /// In functions with indirect jumps, those may lead to any target of other jumps, and behind any branch: the cases of a
+    /// `switch` begin there. What they lead to and is no entry would be interpreted, each time.
+    fn find_cases(&mut self) {
+        let mut start = 0;
+        while start < self.found.len() {
+            let after = &self.found[start + 1..];
+            let is_function = |found: &Found| self.facts[found.slot as usize].has(Facts::FUNCTION);
+            let length = after.iter().position(is_function);
+            let end = length.map_or(self.found.len(), |length| start + 1 + length);
+            let function = &self.found[start..end];
+            if function.iter().any(|found| found.kind.is_indirect_jump()) {
+                let mut is_after_branch = false;
+                for found in function {
+                    let facts = &mut self.facts[found.slot as usize];
+                    if facts.has(Facts::TARGET) || is_after_branch {
+                        facts.add(Facts::BLOCK);
+                    }
+                    is_after_branch = found.kind.is_branch();
+                }
+            }
+            start = end;
+        }
+    }
 }
 
 impl Kind {
     fn of(decoded: Option<Instruction>) -> Self {
         decoded.map_or(Self::Illegal, Self::Legal)
+    }
+
+    /// Whether it is a conditional branch.
+    fn is_branch(&self) -> bool {
+        matches!(self, Self::Legal(instruction) if matches!(instruction.flow(), Flow::Branch { .. }))
+    }
+
+    /// Whether it is an indirect jump, and neither a call nor a return.
+    fn is_indirect_jump(&self) -> bool {
+        let Self::Legal(instruction) = self else {
+            return false;
+        };
+        let flow = instruction.flow();
+        matches!(flow, Flow::JumpRegister { kind, .. } if kind == JumpKind::Jump)
     }
 }
 

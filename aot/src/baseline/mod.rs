@@ -18,7 +18,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use hartline_baseline::{Features, Region, Translation, translate};
+use hartline_baseline::{Features, Region, Target, Translation, translate};
 
 use crate::elf::Binary;
 use crate::link::{Destination, LinkError, Linked};
@@ -29,6 +29,9 @@ pub use jit::translate_jit;
 
 /// The largest host code of one file, bytes.
 pub const MAX_CODE: usize = 192 << 20;
+
+/// New entries may be in the middle of instructions, and lead elsewhere: so often they are followed.
+const ROUNDS: usize = 4;
 
 /// A part of a file's text, by its link-time address.
 struct Part {
@@ -174,12 +177,32 @@ impl<'a> Baseline<'a> {
         address
     }
 
-    /// Translates everything. Returns whether anything has changed.
-    pub fn complete(&mut self) -> bool {
+    /// Translates everything. `cases` are targets of jump tables, as far as they are known. Returns whether anything has
+    /// changed.
+    pub fn complete(&mut self, cases: impl IntoIterator<Item = u64>) -> bool {
         let parts = self.parts.iter();
         let parts = parts.filter(|(_, part)| part.translation.is_none());
         let parts = parts.map(|(&start, _)| start).collect();
-        self.translate(parts)
+        let mut changed = self.translate(parts);
+        changed |= self.enter(cases);
+        for _ in 0..ROUNDS {
+            if !self.enter(self.targets()) {
+                break;
+            }
+        }
+        changed
+    }
+
+    /// Where the code of parts leads to in other parts: for example from a function to the stub of another file's function
+    /// (`.plt`), in which no function is known to start.
+    fn targets(&self) -> BTreeSet<u64> {
+        let relocations = self.translations().into_iter();
+        let relocations = relocations.flat_map(|one| &one.relocations);
+        let targets = relocations.filter_map(|relocation| match relocation.target {
+            Target::Guest(address) | Target::Function(address) => Some(address),
+            Target::Service(_) | Target::Bias => None,
+        });
+        targets.collect()
     }
 
     /// Translates the parts with these starts. Returns whether there were any.

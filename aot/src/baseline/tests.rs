@@ -46,7 +46,7 @@ fn what_is_entered_is_translated() {
     assert!(code.link().unwrap().functions.is_empty());
     assert!(!code.enter([START + 1, START - 2, START + 24, u64::MAX, 0]));
     assert!(code.enter([START]));
-    assert!(!code.enter([START, G]) && !code.complete());
+    assert!(!code.enter([START, G]) && !code.complete([]));
     assert_eq!((code.instructions(), code.text_length()), (6, 24));
     let linked = code.link().unwrap();
     // The callee, and the code after a return.
@@ -206,7 +206,7 @@ fn fields_are_filled_in() {
 fn entries_cover_the_code() {
     let (elf, options) = (elf(), options());
     let mut code = Baseline::new(&elf, &options).unwrap();
-    code.complete();
+    code.complete([]);
     code.enter([START + 4, START + 8]);
     let linked = code.link().unwrap();
     let mut functions: Vec<FunctionEntry> = linked.functions.clone();
@@ -243,10 +243,50 @@ fn of_an_unknown_part_only_the_entered_functions_are_translated() {
     assert_eq!(guests(&code.link().unwrap()).len(), 3);
     assert!(code.enter([START]) && !code.enter(entered));
     assert_eq!(code.instructions(), 6);
-    assert!(code.complete() && !code.complete());
+    assert!(code.complete([]) && !code.complete([]));
     assert_eq!(code.instructions(), 800);
     assert_eq!(code.text_length(), bytes.len() as u64);
     let key = options.key(&elf);
     let linked = code.link().unwrap();
     build(&key, options.variant(), code.text(), &linked).unwrap();
+}
+
+/// Text of whole instructions at an address.
+fn load(vaddr: u64, code: &[[u8; 4]]) -> Load<'_> {
+    Load {
+        flags: 5,
+        vaddr,
+        bytes: code.as_flattened(),
+        size: 4 * code.len() as u64,
+    }
+}
+
+/// A jump table may lead to code behind a branch, and to what other jumps lead to.
+#[test]
+fn cases_of_a_switch_are_entries() {
+    // beq a0, zero, +8; nop; the last jump; ret
+    let entries = |last: u32| {
+        let code = [0x0005_0463, 0x13, last, 0x8067].map(u32::to_le_bytes);
+        let elf = shared_object(&[load(START, &code)]);
+        let mut baseline = Baseline::new(&elf, &options()).unwrap();
+        assert!(baseline.complete([]));
+        guests(&baseline.link().unwrap())
+    };
+    let (jr_a5, ret) = (0x0007_8067, 0x8067);
+    assert_eq!(entries(jr_a5), [START + 4, START + 8, START + 12]);
+    assert_eq!(entries(ret), [START + 12]);
+}
+
+/// A call leads to another part, in the middle of code: the stubs of functions of other files are so.
+#[test]
+fn a_whole_file_has_the_targets_of_calls() {
+    let far = START + 0x1008;
+    // jal ra, +0x1008; ret
+    let near = [0x0080_10efu32, 0x8067].map(u32::to_le_bytes);
+    let stubs = [0x13u32, 0x13, 0x13, 0x8067].map(u32::to_le_bytes);
+    let elf = shared_object(&[load(START, &near), load(START + 0x1000, &stubs)]);
+    let mut code = Baseline::new(&elf, &options()).unwrap();
+    assert!(code.complete([START + 0x1004]));
+    assert_eq!(guests(&code.link().unwrap()), [START + 0x1004, far]);
+    assert!(!code.complete([far]));
 }

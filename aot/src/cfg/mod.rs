@@ -30,7 +30,7 @@ pub use recover::recover;
 pub use searches::find_searches;
 pub use statistics::Statistics;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// The recovered functions of a file.
 #[derive(Debug, Clone)]
@@ -43,6 +43,18 @@ pub struct ControlFlow {
 }
 
 impl ControlFlow {
+    /// Returns the targets of all jump tables.
+    #[must_use]
+    pub fn cases(&self) -> BTreeSet<u64> {
+        let blocks = self.functions.iter().flat_map(|function| &function.blocks);
+        let tables = blocks.filter_map(|block| match &block.terminator {
+            Terminator::JumpTable(table) => Some(table),
+            _ => None,
+        });
+        let edges = tables.flat_map(|table| &table.targets);
+        edges.map(|edge| edge.target).collect()
+    }
+
     /// Returns the function with this entry.
     #[must_use]
     pub fn function(&self, entry: u64) -> Option<&Function> {

@@ -13,7 +13,7 @@ use hartline_aot::technique::Disabled;
 use hartline_aot::translate::Progress;
 use hartline_aot::translator::{Options, Translator};
 use hartline_vmm::images::ImageFile;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
 
@@ -119,9 +119,20 @@ impl Translation {
         variant: u32,
         progress: &dyn Progress,
     ) -> Result<Translated, Error> {
+        self.whole_baseline(elf, variant, BTreeSet::new, progress)
+    }
+
+    /// As [`baseline`](Self::baseline); `cases` finds targets of jump tables.
+    fn whole_baseline(
+        &self,
+        elf: &[u8],
+        variant: u32,
+        cases: impl FnOnce() -> BTreeSet<u64>,
+        progress: &dyn Progress,
+    ) -> Result<Translated, Error> {
         self.unless_cached(elf, variant, |key, options| {
             let mut code = Baseline::new(elf, options)?;
-            code.complete();
+            code.complete(cases());
             progress.advance(code.instructions(), code.instructions());
             let linked = code.link()?;
             let image = image::build(key, variant, code.text(), &linked)?;
@@ -145,12 +156,13 @@ impl Translation {
     ) -> Result<Translated, Error> {
         let variant = options.variant();
         let executed = self.executed(elf, variant::baseline_of(variant));
-        self.baseline(
+        let mut translator = Translator::new(elf, options)?;
+        self.whole_baseline(
             elf,
             variant::baseline_of(variant),
+            || translator.flow().cases(),
             &hartline_aot::translate::Silent,
         )?;
-        let mut translator = Translator::new(elf, options)?;
         let mut made = made(&translator);
         let mut pieces: Vec<Piece> = self.cache().pieces(key);
         let mut wanted = guess(translator.flow(), WARM);

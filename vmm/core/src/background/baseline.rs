@@ -209,7 +209,7 @@ impl BaselineRun {
                 };
                 if is_first {
                     wanted.extend(code.entry());
-                    shown.is_behind = code.text_length() <= WHOLE && code.complete();
+                    shown.is_behind = code.text_length() <= WHOLE && code.complete([]);
                 }
                 pause = Pause::new(SHORTEST, LONGEST);
                 for some in wanted.chunks(BATCH) {

@@ -38,7 +38,7 @@ pub fn translate(
     let options = options.for_variant(name.variant);
     if options.baseline {
         let mut code = Baseline::new(&elf, &options).map_err(|error| message(&error))?;
-        code.complete();
+        code.complete([]);
         let linked = code.link().map_err(|error| message(&error))?;
         return finish(&elf, &options, code.text(), &linked);
     }
