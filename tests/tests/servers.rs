@@ -61,16 +61,19 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
         &["1", "1"],
     ),
     (
-        // The master and its workers use signals: SIGIO, SIGCHLD, SIGHUP.
+        // The master and its workers use signals: SIGIO, SIGCHLD, SIGHUP. The workers make code for the expression.
         "nginx",
         "mkdir -p /tmp/www/html; cd /tmp/www; echo first >html/page
-         printf '%s\\n' 'user root; worker_processes 2; pid nginx.pid; error_log error.log;' \
+         printf '%s\\n' 'user root; worker_processes 2; pid nginx.pid; error_log error.log; pcre_jit on;' \
              'events {}' 'http { access_log off; client_body_temp_path a; proxy_temp_path b;' \
              'fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;' \
-             'server { listen 7004; root html; } }' >conf
+             'server { listen 7004; root html;' \
+             'location ~ ^/number0*([1-9][0-9]*)$ { return 200 $1; } } }' >conf
          nginx -p /tmp/www/ -e error.log -c conf; echo started $?
          get() { busybox wget -q -O - http://127.0.0.1:7004/page; }
          get; master=$(cat nginx.pid)
+         for n in $(seq 60); do busybox wget -q -O - http://127.0.0.1:7004/number00$n; echo; done |
+             awk '{ sum += $1 } END { print sum }'
          workers() { cat /proc/[0-9]*/stat 2>/dev/null | awk -v m=$master '$4 == m { print $1 }'; }
          until [ $(workers | wc -l) = 2 ]; do sleep 0.1; done; old=$(workers)
          sed -i 's/root html/root other/' conf; mkdir other; echo second >other/page
@@ -87,6 +90,7 @@ const SERVERS: &[(&str, &str, &[&str])] = &[
         &[
             "started 0",
             "first",
+            "1830",
             "reloaded 0",
             "second",
             "killed 0",
