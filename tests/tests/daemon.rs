@@ -337,6 +337,7 @@ const TESTS: &[(&str, Test)] = &[
     ("no room for translations", damage::full_images),
     ("long translation", damage::long_translation),
     ("VMM that crashes", damage::crash),
+    ("VMM that is killed before it begins", damage::killed_before),
     ("VMM that hangs", damage::hang),
     ("forbidden system call", violations::forbidden_call),
     (

@@ -203,6 +203,26 @@ pub fn crash() -> Result<()> {
     await_state(&daemon, &idle, "running")
 }
 
+/// A VMM of the pool that is killed when it has got a run, and has not begun it: another one makes the run.
+pub fn killed_before() -> Result<()> {
+    let (daemon, program) = start()?;
+    for _ in 0..3 {
+        // The pool is full.
+        until(|| daemon.jailed().len() == 2)?;
+        let waiting = daemon.jailed();
+        let outcome = thread::scope(|scope| {
+            // It takes nothing that it gets now.
+            waiting.iter().for_each(|&pid| signal(pid, libc::SIGSTOP));
+            let outcome = scope.spawn(|| run(&daemon, &json!({ "program": program })));
+            thread::sleep(Duration::from_millis(500));
+            waiting.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
+            outcome.join().map_err(|_| "panic")?
+        })?;
+        check("it runs", outcome["exit_code"] == 0, &outcome)?;
+    }
+    Ok(())
+}
+
 pub fn hang() -> Result<()> {
     let (daemon, program) = start()?;
     let body = json!({ "program": program, "args": ["idle"], "timeout_ms": 15_000, "start": true });

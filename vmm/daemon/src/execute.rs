@@ -338,6 +338,37 @@ impl Order {
         }
     }
 
+    /// As [`send_to_any`](Self::send_to_any), and waits until the VMM has [taken](Self::taken) the order: another VMM gets it if this one
+    /// was killed before, when it has begun nothing. Result: also whether it has taken the order; `None` if it
+    /// did not answer in time.
+    ///
+    /// # Errors
+    /// As `send_to_any`.
+    pub async fn begin_in_any<E: From<io::Error>>(
+        &self,
+        supply: &Supply<'_>,
+        outputs: &Outputs,
+        mut prepare: impl FnMut(&mut Jailed) -> Result<(), E>,
+    ) -> Result<(Jailed, Option<io::Result<()>>), E> {
+        let mut left = TRIES;
+        loop {
+            let vmm = self.send_to_any(supply, outputs, &mut prepare).await?;
+            left -= 1;
+            let taken = tokio::time::timeout(VMM_PATIENCE, self.taken(vmm.line())).await;
+            match taken {
+                // Without a report of a violation.
+                Ok(Err(error))
+                    if left > 0
+                        && error.kind() == io::ErrorKind::UnexpectedEof
+                        && error.get_ref().is_none() =>
+                {
+                    tracing::warn!("a VMM has ended before it took its order: another one gets it");
+                }
+                taken => return Ok((vmm, taken.ok())),
+            }
+        }
+    }
+
     async fn send(&self, vmm: &Line, outputs: &Outputs) -> io::Result<()> {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![
             outputs.input.as_fd(),

@@ -33,8 +33,8 @@ pub(super) struct Started {
     tenant: String,
     /// The snapshot from which the VMM may make another run.
     snapshot: Option<String>,
-    /// The VMM has its job already: it has made another run before.
-    is_taken: bool,
+    /// Whether the VMM has taken its job; `None`: it has not answered yet.
+    taken: Option<io::Result<()>>,
     order: Order,
     vmm: Jailed,
     held: (Permit, Claim, ports::Claim),
@@ -107,7 +107,7 @@ pub(super) async fn start(
         }
         tokio::task::block_in_place(|| vmm.limit(&caller.tenant, quota.weight, spec.memory))
     };
-    let vmm = order.send_to_any(&supply, &outputs, prepare).await?;
+    let (vmm, taken) = order.begin_in_any(&supply, &outputs, prepare).await?;
     if let Some(lease) = &lease {
         ports.serve(lease.address());
     }
@@ -116,7 +116,7 @@ pub(super) async fn start(
     Ok(Started {
         tenant: caller.tenant.clone(),
         snapshot: spec.snapshot.clone().filter(|_| order.repeats()),
-        is_taken: false,
+        taken,
         order,
         vmm,
         held: (permit, claim, ports),
@@ -165,7 +165,7 @@ async fn go_on(
         return Ok(Ok(Started {
             tenant: warm.tenant,
             snapshot: Some(warm.snapshot),
-            is_taken: true,
+            taken: Some(Ok(())),
             order: warm.order,
             vmm: warm.vmm,
             held: (permit, claim, ports),
@@ -182,7 +182,10 @@ impl Started {
     /// free.
     pub(super) async fn hold(self, stop: oneshot::Receiver<()>) {
         let serve = async {
-            self.order.taken(self.vmm.line()).await?;
+            match self.taken {
+                Some(taken) => taken?,
+                None => self.order.taken(self.vmm.line()).await?,
+            }
             self.order.result(self.vmm.line()).await
         };
         tokio::select! {
@@ -210,7 +213,7 @@ impl Started {
         let Self {
             tenant,
             snapshot,
-            is_taken,
+            taken,
             mut order,
             vmm,
             held: (permit, claim, ports),
@@ -219,8 +222,9 @@ impl Started {
             queued,
         } = self;
         let result = async {
-            if !is_taken {
-                order.taken(vmm.line()).await?;
+            match taken {
+                Some(taken) => taken?,
+                None => order.taken(vmm.line()).await?,
             }
             order.result(vmm.line()).await
         };
