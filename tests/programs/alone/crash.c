@@ -121,8 +121,11 @@ static void *corrupt(void *argument)
     return argument;
 }
 
+static volatile int sleeping;
+
 static void *sleeper(void *argument)
 {
+    sleeping = 1;
     for (;;)
         pause();
     return argument;
@@ -137,7 +140,8 @@ static void *spinner(void *argument)
 
 static void *fault_in_thread(void *argument)
 {
-    while (sink < 1000)
+    // On a busy machine, the sleeper may run after both others.
+    while (sink < 1000 || !sleeping)
         usleep(100);
     null_load(1);
     return argument;
