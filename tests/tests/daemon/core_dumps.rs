@@ -77,7 +77,7 @@ impl Debugged {
 /// A machine that crashes leaves a core dump, which later starts without a crash do not change, and
 /// later crashes do. It goes with the machine.
 pub fn kept() -> Result<()> {
-    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1")?)?;
     crashes.create("one", ["3", "null"], Some(64 * MIB))?;
     let machine = crashes.run("one", "exited")?;
     let id = machine["id"].as_str().unwrap_or_default().to_owned();
@@ -131,7 +131,7 @@ pub fn kept() -> Result<()> {
 
 /// A machine that continues a snapshot of a machine with a limit leaves a core dump too.
 pub fn continued() -> Result<()> {
-    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1")?)?;
     crashes.create("one", ["1", "wait"], Some(64 * MIB))?;
     let command = |arguments: &[&str]| -> Result<()> {
         let output = client(&crashes.daemon, arguments, "")?;
@@ -163,10 +163,7 @@ pub fn continued() -> Result<()> {
 
 /// Machines without a core dump, and core dumps that end early.
 pub fn limits() -> Result<()> {
-    let crashes = start(Daemon::start_on_disk(
-        "pool = 1\nbaseline = true",
-        512 << 20,
-    )?)?;
+    let crashes = start(Daemon::start_on_disk("pool = 1", 512 << 20)?)?;
     let daemon = &crashes.daemon;
     let refused = |name: &str| -> Result<()> {
         let path = format!("/v1/machines/{name}/core");
@@ -214,7 +211,7 @@ pub fn limits() -> Result<()> {
 
 /// What is refused: other tenants, keys that only read, runs, wrong limits, a limit beyond the quota.
 pub fn refused() -> Result<()> {
-    let crashes = start(Daemon::start("pool = 1\nbaseline = true")?)?;
+    let crashes = start(Daemon::start("pool = 1")?)?;
     let daemon = &crashes.daemon;
     crashes.create("one", ["1", "null"], Some(64 * MIB))?;
     crashes.run("one", "exited")?;

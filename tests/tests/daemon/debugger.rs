@@ -22,7 +22,7 @@ struct Ticks(Debugged);
 
 impl Ticks {
     fn start() -> Result<Self> {
-        let daemon = Daemon::start("pool = 1\nbaseline = true")?;
+        let daemon = Daemon::start("pool = 1")?;
         let debugged = Debugged::start(daemon, "ticks", &["-O0", "-static"])?;
         Self::begin(debugged)
     }

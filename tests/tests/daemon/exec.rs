@@ -33,7 +33,7 @@ pub(super) fn start() -> Result<Daemon> {
 
 fn start_empty() -> Result<Daemon> {
     // Some commands compute: the interpreter would take long.
-    Daemon::start("pool = 1\nbaseline = true")
+    Daemon::start("pool = 1")
 }
 
 /// Uploads a root file system with busybox, named `tools`. Its translation is there.

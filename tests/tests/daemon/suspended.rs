@@ -47,7 +47,8 @@ fn used(daemon: &Daemon, resource: &str) -> Result<u64> {
 /// A machine goes on where it stopped, several times. Meanwhile it has no process, memory and CPUs, but
 /// its snapshot counts, and is hidden.
 pub fn goes_on() -> Result<()> {
-    let daemon = start("pool = 1")?;
+    // The storage is compared: no image may come meanwhile.
+    let daemon = start("pool = 1\nbaseline = false")?;
     let mut spec = script("counting", super::snapshots::COUNT);
     spec["restart"] = "always".into();
     let counting = machine(&daemon, &spec)?;

@@ -190,7 +190,7 @@ impl Default for Config {
             webhook_networks: Vec::new(),
             translation_budget_s: 3600,
             share_files: false,
-            baseline: false,
+            baseline: true,
         }
     }
 }
