@@ -41,6 +41,9 @@ fn compare(variant: Variant, name: &str) -> Result<()> {
     if variant == CONTROL_VARIANTS[0] {
         ways.push(("translated while it runs", run.unprepared(&[])?));
     }
+    if name == "unannounced" {
+        ways.push(("on three vCPUs", run.hartline(&["--cpus", "3"])?));
+    }
     if name == "generated" && variant == CONTROL_VARIANTS[0] {
         // LLVM's code of the whole program, called by code that does not keep to the psABI.
         hartline::translate_for_made_code(&run.program)?;

@@ -206,7 +206,10 @@ fn outcome(kernel: &mut Kernel, interrupted: &Interrupted<'_>) -> Outcome {
     let (address, why) = match frame.vector {
         vector::PAGE_FAULT if of_program && frame.error_code & page_fault::FETCH == 0 => {
             match kernel.memory_mut().handle_fault(frame.cr2, access) {
-                Ok(()) => return Outcome::Resume,
+                Ok(()) => {
+                    kernel.notice_changed_code();
+                    return Outcome::Resume;
+                }
                 // The access is repeated with memory of another process.
                 Err(mm::Fault::Exhausted) if kernel.free_memory() => return Outcome::Resume,
                 Err(mm::Fault::Exhausted) => {

@@ -111,6 +111,7 @@ impl Kernel {
     /// Delivers signals after a call, and serves a kick.
     #[inline]
     pub(super) fn after_call(&mut self) -> Control {
+        self.notice_changed_code();
         if self.signals().is_deliverable() {
             return self.deliver();
         }

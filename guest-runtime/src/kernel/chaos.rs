@@ -31,6 +31,10 @@ impl Kernel {
 
     #[cold]
     fn is_event_due(&mut self, is_entry: bool) -> bool {
+        if self.memory().has_changed_code() {
+            // Its kick is part of the store.
+            return true;
+        }
         if kick::take_interruption(self.kick()) {
             self.chaos.interrupt();
             // A loop that calls one function again and again looks like a function that calls for

@@ -133,10 +133,11 @@ impl Kernel {
     pub(crate) fn begin_stretch(&mut self) -> Limits {
         /// Most instructions in a file: they take some hundred microseconds.
         const MOST: u64 = 20_000;
+        let fetch = self.watch_stretch(self.fetch.clone());
         let code = self.space().code();
         self.interpreter().set_code(code);
         Limits {
-            fetch: self.fetch.clone(),
+            fetch,
             translates: self.may_translate(),
             is_usual_mode: is_usual_mode(self.hart()),
             most: match self.made.is_empty() {

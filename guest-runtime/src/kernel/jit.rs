@@ -5,6 +5,7 @@ use crate::exec::jit::Sampled;
 use crate::kernel::{Control, Kernel};
 use core::ops::Range;
 use hartline_abi::chaos::Kind;
+use hartline_abi::layout::{PAGE_SIZE, USER_END};
 
 impl Kernel {
     /// The host function for `Hart::pc`, where no image has an entry, if the program made the code
@@ -39,6 +40,31 @@ impl Kernel {
         let entry = images.lookup_jump(pc, cpu);
         self.use_dispatch_cache();
         entry
+    }
+
+    /// The part of executable memory `fetch` around `Hart::pc` in which a stretch may be interpreted: stores to
+    /// the code there are announced or noticed.
+    pub(super) fn watch_stretch(&mut self, fetch: Range<u64>) -> Range<u64> {
+        if self.made.is_empty() {
+            return fetch;
+        }
+        let page = self.hart().pc.get() & !(PAGE_SIZE - 1);
+        let end = fetch.end.min(page + PAGE_SIZE);
+        let memory = self.memory_mut();
+        let watched = match memory.watch_code(page..end) {
+            // The last instruction may end in the next page.
+            Ok(true) if end < fetch.end => memory.watch_code(end..end + 2).and(Ok(true)),
+            watched => watched,
+        };
+        match watched {
+            Ok(false) => fetch,
+            Ok(true) => page..end,
+            Err(_) => {
+                // The page cannot be protected: its instructions are decoded each time.
+                self.space_mut().renew_code();
+                page..end
+            }
+        }
     }
 
     /// The executable memory around `pc` that shows no file or has breakpoints, and the variant of its translations, if code
@@ -133,14 +159,42 @@ impl Kernel {
     /// Handles `fence.i`: code that the program made may have changed for this hart. Result as for
     /// [`drop_jit`](Self::drop_jit).
     pub(crate) fn fence_code(&mut self) -> bool {
-        self.space_mut().renew_code();
+        self.announce_code(0..USER_END)
+    }
+
+    /// Handles a fence after the program has made code in `range`. Result as for
+    /// [`drop_jit`](Self::drop_jit).
+    fn announce_code(&mut self, range: Range<u64>) -> bool {
+        let space = self.space_mut();
+        space.memory.announce_code(range);
+        space.renew_code();
         self.drop_jit()
     }
 
-    /// Handles `riscv_flush_icache`: as `fence.i`, for all harts.
-    pub(crate) fn flush_code(&mut self) {
+    /// Handles `riscv_flush_icache`: as `fence.i`, for all harts. The program has made code in `range`.
+    pub(crate) fn flush_code(&mut self, range: Range<u64>) {
         self.stop_sharers();
-        self.fence_code();
+        self.announce_code(range);
+    }
+
+    /// Kicks this vCPU if the running process has stored to code whose changes it does not announce
+    /// ([`AddressSpace::watch_code`](crate::mm::AddressSpace::watch_code)).
+    #[inline]
+    pub(crate) fn notice_changed_code(&self) {
+        if self.memory().has_changed_code() {
+            self.kick_self();
+        }
+    }
+
+    /// Drops what was made of code that the running process has changed without an announcement.
+    /// Result as for [`drop_jit`](Self::drop_jit).
+    pub(super) fn drop_changed_code(&mut self) -> bool {
+        let space = self.space_mut();
+        if !space.memory.take_changed_code() {
+            return false;
+        }
+        space.renew_code();
+        self.drop_jit()
     }
 
     /// Drops the translations of code that the program made. Returns whether there were any: then no

@@ -456,6 +456,7 @@ impl Kernel {
     fn serve_kick_now(&mut self) -> Control {
         kick::clear_kick(self.hart);
         self.arm_safepoints();
+        let is_changed = self.drop_changed_code();
         let news = self.host.take_news();
         if news & news::IMAGES != 0 {
             self.renew_translations();
@@ -488,7 +489,7 @@ impl Kernel {
         self.await_announced();
         self.run_timers();
         self.run_cpu_timers();
-        let is_renewed = self.renew_jit();
+        let is_renewed = self.renew_jit() || is_changed;
         match self.deliver() {
             Control::Continue if self.preempt() || is_renewed => Control::Restart,
             Control::Continue => self.disturb(),

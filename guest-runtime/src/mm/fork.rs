@@ -34,6 +34,7 @@ impl AddressSpace {
         child.brk = self.brk.clone();
         child.map_top = self.map_top;
         child.limits = self.limits;
+        child.made_code = self.made_code.clone();
         let ranges: alloc::vec::Vec<_> = (child.vmas.iter())
             .filter(|(_, vma)| !vma.flags.contains(VmFlags::VM_WIPEONFORK))
             .map(|(start, vma)| (start..vma.end, Sharing::of(start, vma, &hot)))

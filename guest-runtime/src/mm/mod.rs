@@ -12,6 +12,7 @@ pub mod heap;
 mod inspect;
 mod limits;
 mod lock;
+mod made_code;
 mod map;
 mod page_table;
 mod shared;

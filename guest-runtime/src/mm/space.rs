@@ -4,6 +4,7 @@
 use super::frames::Frames;
 use super::limits::Limits;
 use super::lock::Populate;
+use super::made_code::MadeCode;
 use super::page_table::{Exhausted, Leaf, PageTable, Window, pages_in};
 use super::shared::SharedMemory;
 use super::user_slice::UserSliceMut;
@@ -91,6 +92,8 @@ pub struct AddressSpace {
     pub(super) future_lock: Option<Populate>,
     /// Faults that the program handles.
     pub(super) user_faults: UserFaults,
+    /// Code that the program made.
+    pub(super) made_code: MadeCode,
     /// Pages have new frames since the last [`take_replaced`](Self::take_replaced).
     pub(super) has_replaced: bool,
 }
@@ -113,6 +116,7 @@ impl AddressSpace {
             limits: Limits::NONE,
             future_lock: None,
             user_faults: UserFaults::default(),
+            made_code: MadeCode::default(),
             has_replaced: false,
         }
     }
@@ -176,6 +180,7 @@ impl AddressSpace {
                         if self.user_faults.is_protected(at) {
                             return Err(Fault::OfProgram);
                         }
+                        self.made_code.store(at);
                         self.unshare(at)?;
                         at
                     }
@@ -441,6 +446,7 @@ impl AddressSpace {
     /// Removes the pages of `range` and frees their frames. The caller updates the map of ranges.
     pub(super) fn release(&mut self, range: Range<u64>) -> Result<(), Exhausted> {
         self.user_faults.forget(range.clone());
+        self.made_code.forget(&range);
         let frames = self.frames;
         let mut frames = frames.lock();
         // Split first: a new table must not use a frame that is freed below, which other CPUs may
@@ -515,7 +521,8 @@ impl AddressSpace {
                     for page in pages_in(part.clone()) {
                         if let Some(old) = self.table.small(table, page) {
                             let mut new = Leaf::new(old.frame(), protection);
-                            let is_protected = self.user_faults.is_protected(page);
+                            let is_protected = self.user_faults.is_protected(page)
+                                || self.made_code.is_watched(page);
                             if !shared && frames.is_small_shared(old.frame()) || is_protected {
                                 new = new.read_only();
                             }
@@ -536,6 +543,7 @@ impl AddressSpace {
     /// Moves the pages of `from` to `to`, where there are no pages.
     pub(super) fn move_leaves(&mut self, from: Range<u64>, to: u64) -> Result<(), Exhausted> {
         self.user_faults.forget(from.clone());
+        self.made_code.forget(&from);
         let frames = self.frames;
         let mut frames = frames.lock();
         let offset = to.wrapping_sub(from.start);

@@ -540,3 +540,74 @@ fn a_fork_copies_what_is_stored_to_soon() {
     let at = long + 0x5000;
     assert_eq!([byte(&parent, at), byte(&child, at)], [b'b', b'd']);
 }
+
+#[test]
+fn stores_to_made_code_are_noticed_unless_they_are_announced() {
+    let mut space = space(8);
+    let (at, length) = (HUGE_PAGE_SIZE, HUGE_PAGE_SIZE);
+    let rwx = RW.union(Protection::EXECUTE);
+    space
+        .map(request(MapLocation::Fixed(at), length, rwx))
+        .unwrap();
+    space.handle_fault(at, Access::Write).unwrap();
+    flushes();
+    assert_eq!(space.watch_code(at + 0xff0..at + 0x1010), Ok(true));
+    assert_eq!(flushes(), 1);
+    assert_eq!(space.watch_code(at..at + 1), Ok(true));
+    assert_eq!(flushes(), 0, "both pages are watched already");
+    for page in [0, 0x1000, 0x2000] {
+        let is_writable = space.table.leaf(at + page).unwrap().is_writable();
+        assert_eq!(is_writable, page == 0x2000, "{page:#x}");
+    }
+    // The permissions are set anew, as by `mprotect`.
+    space.change_leaves(at..at + length, rwx, false).unwrap();
+    let store = |space: &mut AddressSpace, page: u64| {
+        space.handle_fault(at + page, Access::Write).unwrap();
+        assert!(space.table.leaf(at + page).unwrap().is_writable());
+        space.take_changed_code()
+    };
+    assert!(!store(&mut space, 0x2000));
+    assert!(store(&mut space, 0x1004));
+    assert!(!store(&mut space, 0x1008), "the next store is not");
+    // A child has the code too.
+    let mut child = space.fork(0..0).unwrap();
+    assert!(store(&mut child, 0));
+    assert!(store(&mut space, 0));
+    // Announced pages are not watched.
+    space.watch_code(at..at + 0x3000).unwrap();
+    space.announce_code(at + 0xfff..at + 0x1001);
+    assert!(!store(&mut space, 0) && !store(&mut space, 0x1000));
+    assert_eq!(space.watch_code(at..at + 0x2000), Ok(false));
+    assert!(store(&mut space, 0x2000));
+    // Others may be mapped at the same place.
+    space.unmap(at + 0x1000, 0x1000).unwrap();
+    assert_eq!(space.watch_code(at..at + 0x1000), Ok(false));
+    assert_eq!(space.watch_code(at..at + 0x2000), Err(Fault::NotMapped));
+    space
+        .map(request(MapLocation::Fixed(at + 0x1000), 0x1000, rwx))
+        .unwrap();
+    assert_eq!(space.watch_code(at..at + 0x2000), Ok(true));
+    assert!(!store(&mut space, 0) && store(&mut space, 0x1000));
+}
+
+#[test]
+fn a_program_that_announces_code_in_many_places_announces_all() {
+    let mut space = space(8);
+    let rwx = RW.union(Protection::EXECUTE);
+    let at = HUGE_PAGE_SIZE;
+    space
+        .map(request(MapLocation::Fixed(at), HUGE_PAGE_SIZE, rwx))
+        .unwrap();
+    let page = |number: u64| at + number * PAGE_SIZE;
+    // Ranges that touch are one.
+    for number in 0..100 {
+        space.announce_code(page(number)..page(number) + 4);
+    }
+    assert_eq!(space.watch_code(page(100)..page(101)), Ok(true));
+    for number in 51..114 {
+        space.announce_code(page(2 * number)..page(2 * number) + 4);
+    }
+    assert_eq!(space.watch_code(page(103)..page(104)), Ok(true));
+    space.announce_code(page(300)..page(300) + 4);
+    assert_eq!(space.watch_code(page(103)..page(104)), Ok(false));
+}

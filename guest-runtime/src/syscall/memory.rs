@@ -336,6 +336,12 @@ fn riscv_flush_icache(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
     if arguments[2] & !SYS_RISCV_FLUSH_ICACHE_LOCAL != 0 {
         return Err(Errno::EINVAL);
     }
-    kernel.flush_code();
+    // Linux ignores the range, and flushes everything.
+    let [start, end, ..] = *arguments;
+    let range = match start < end && end <= USER_END {
+        true => start..end,
+        false => 0..USER_END,
+    };
+    kernel.flush_code(range);
     Ok(0)
 }

@@ -2,7 +2,8 @@
 //!
 //! The VMM translates a function of it when it has been interpreted some times
 //! ([`Operation::Jit`]). A translation belongs to the bytes that it was made from. RISC-V lets stores
-//! to code take effect at the next `fence.i` ("Zifencei"), so no store is observed: after each
+//! to code take effect at the next `fence.i` ("Zifencei"), so no store is observed (unless the program
+//! executes no fences: [`AddressSpace::watch_code`]). After each
 //! `fence.i`, `riscv_flush_icache` or change of the mapping, no translation is trusted
 //! ([`Images::drop_jit`](crate::exec::images::Images::drop_jit)). When execution comes to an address
 //! again, the runtime compares the bytes, and uses the old translation if they are the same. Processes
@@ -205,6 +206,9 @@ impl Jit {
     ) -> Option<Image> {
         let flags = self.flags()?;
         let code = function_at(memory, pc, end, LONGEST).ok()?;
+        if !is_unchanged(memory, pc, &code) {
+            return None;
+        }
         if self.left < cost(&code) {
             self.fill();
             return None;
@@ -262,8 +266,11 @@ impl Jit {
     }
 }
 
-/// Whether `memory` has `code` at `start`.
+/// Whether `memory` has `code` at `start`. Stores to it from now on are announced or noticed.
 fn is_unchanged(memory: &mut AddressSpace, start: u64, code: &[u8]) -> bool {
+    if memory.watch_code(start..start + code.len() as u64).is_err() {
+        return false;
+    }
     let bytes = user::slice(memory, start, code.len() as u64);
     bytes.is_ok_and(|bytes| bytes.to_vec() == *code)
 }
