@@ -93,7 +93,7 @@ bench-io: build-bench bench-programs ## The same for servers and their network (
 bench-snapshot: build-bench bench-programs ## Measure programs that go on from snapshots, and calls and resets
 	$(RELEASE)/hartline bench snapshot --programs target/bench-programs
 
-bench-jit: build-bench test-setup ## The same for programs that make code at run time: node, java and luajit
+bench-jit: build-bench test-setup ## The same for programs that make code at run time: node, java, luajit and pypy3
 	tests/bench/build.sh target/bench-programs jit
 	$(RELEASE)/hartline bench jit --programs target/bench-programs
 

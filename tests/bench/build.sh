@@ -14,8 +14,8 @@
 # OUT/riscv64/    the same programs for riscv64
 # OUT/roots/amd64/NAME/, OUT/roots/riscv64/NAME/
 #                 root directories with one of Debian's programs and its libraries,
-#                 with the program of `hartline bench syscalls`, or (jit) with node, java
-#                 and luajit
+#                 with the program of `hartline bench syscalls`, or (jit) with node, java,
+#                 luajit and pypy3
 # OUT/roots/riscv64/jit.erofs
 #                 the same for riscv64 as an image
 # OUT/input/      input files
@@ -58,7 +58,7 @@ if [ "${1:-}" = --packages ]; then
 fi
 
 # Programs that make code at run time, and for this machine a compiler for Java.
-jit_packages=(base-files libc6 luajit nodejs openjdk-21-jre-headless)
+jit_packages=(base-files libc6 luajit nodejs openjdk-21-jre-headless pypy3)
 if [ "${1:-}" = --jit-packages ]; then
     echo "amd64 ${jit_packages[*]} ecj"
     echo "riscv64 ${jit_packages[*]}"
@@ -359,7 +359,7 @@ make_jit() {
         cp -a "$tree"/{bin,etc,lib*,sbin,usr} "$dest"
         rm -rf "$dest"/usr/share/{doc,man,locale}
         mkdir -p "$dest"/{proc,dev,tmp,bench}
-        cp "$here"/jit/*.{js,lua} "$dest/bench"
+        cp "$here"/jit/*.{js,lua,py} "$dest/bench"
         ln -sf "../lib/jvm/java-21-openjdk-$arch/bin/java" "$dest/usr/bin/java"
     done
     compare_versions jit "$root/.debian/bench-jit" "${jit_packages[@]}"

@@ -6,6 +6,8 @@
 # The mounts are in a namespace that ends with the program. Without root's rights it is
 # also in a user namespace, which the kernel must allow.
 set -eu
+# The locale of this machine need not be there.
+export LC_ALL=C
 map=
 [ "$(id -u)" -eq 0 ] || map=--map-root-user
 exec unshare --mount $map sh -c '

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     suite.add("versions of Debian's packages", versions);
     suite.add_kvm("every system call operation", syscalls);
     suite.add_kvm("threads in three ways", threads);
+    suite.add_kvm("first runs", first_runs);
     suite.add_kvm("work in parts", parallel);
     suite.add_kvm("every debugger", debuggers);
     suite.add_kvm("every disk workload", disk);
@@ -232,6 +233,25 @@ fn debuggers() -> Result<()> {
     check(outcome.code == 0, &outcome)?;
     let text = outcome.stdout_text();
     check(text.matches(r#""speed":"#).count() == 5, &outcome)
+}
+
+/// First and second runs. The outputs of all ways are compared.
+fn first_runs() -> Result<()> {
+    let directory = paths::work().join("bench-cold");
+    let script = paths::repository().join("tests/bench/build.sh");
+    compile::check(Command::new(script).arg(&directory).arg("busybox"))?;
+    let mut command = hartline::bench()?;
+    command.args(["cold", "--json", "--runs", "1", "--filter", "hello"]);
+    command.args(["--filter", "sh", "--programs"]);
+    let outcome = process::run(command.arg(&directory), b"")?;
+    check(outcome.code == 0, &outcome)?;
+    let text = outcome.stdout_text();
+    let counts = ["first_s", "second_s", "qemu_s"]
+        .map(|name| text.matches(&format!(r#""{name}":"#)).count());
+    check(
+        counts == [2; 3] && text.contains(r#""failed":[]"#),
+        &outcome,
+    )
 }
 
 /// Work in parts, by threads and by OpenMP, natively and in a VM: the program compares all results.

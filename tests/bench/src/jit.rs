@@ -33,6 +33,18 @@ const BENCHMARKS: &[Benchmark] = &[
     ),
     Benchmark::new("lua-matrix", General, Jit("luajit"), &["/bench/matrix.lua"]),
     Benchmark::new("lua-tables", General, Jit("luajit"), &["/bench/tables.lua"]),
+    Benchmark::new(
+        "pypy-waves",
+        General,
+        Jit("pypy3"),
+        &["-I", "-B", "/bench/waves.py"],
+    ),
+    Benchmark::new(
+        "pypy-rules",
+        General,
+        Jit("pypy3"),
+        &["-I", "-B", "/bench/rules.py"],
+    ),
 ];
 
 /// Runs `hartline bench jit`.
