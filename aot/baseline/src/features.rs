@@ -11,7 +11,7 @@ pub struct Features {
     pub lzcnt: bool,
     /// BMI1: `tzcnt`.
     pub bmi1: bool,
-    /// BMI2: `shlx`, `shrx` and `sarx`.
+    /// BMI2: `shlx`, `shrx`, `sarx` and `mulx`.
     pub bmi2: bool,
     /// SSE4.1: `roundss` and `roundsd`.
     pub sse41: bool,

@@ -198,6 +198,15 @@ impl Assembler {
         self.modrm(one(0xd3).wide(wide(size)), op as u8, Rm::Reg(register));
     }
 
+    /// `mulx high, low, factor` of BMI2: the product of rdx and the factor, 32 or 64 bits each. If `high` and `low`
+    /// are the same register, it gets the upper half.
+    pub fn mulx(&mut self, size: Size, high: Gpr, low: Gpr, factor: impl Into<Rm>) {
+        let opcode = Opcode::new(Map::F38, 0xf6)
+            .prefix(Prefix::F2)
+            .wide(wide(size));
+        self.vex(opcode, high.number(), low.number(), factor.into());
+    }
+
     /// `op register, source, amount` of BMI2; 32 or 64 bits.
     pub fn shift_x(
         &mut self,

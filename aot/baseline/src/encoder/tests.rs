@@ -397,6 +397,13 @@ fn products_and_counts() {
             }
         }
         pairs(|a, b| {
+            for factor in Gpr::ALL {
+                let [high, low, factor_name] = [a, b, factor].map(|register| sized(register, size));
+                assert_eq!(
+                    decoded(|asm| asm.mulx(size, a, b, factor)),
+                    format!("mulx {high}, {low}, {factor_name}")
+                );
+            }
             for op in [CountOp::Popcnt, CountOp::Tzcnt, CountOp::Lzcnt] {
                 assert_eq!(
                     decoded(|asm| asm.count(op, size, a, b)),

@@ -11,6 +11,9 @@ use crate::encoder::{Alu, Gpr, Rm, Shift, Size, Unary};
 impl Emitter<'_> {
     /// The upper half of a product.
     pub(super) fn high_product(&mut self, op: BinOp, a: Int, b: Int, into: Gpr) {
+        if op == BinOp::MulHighU && self.unsigned_high_product(a, b, into) {
+            return;
+        }
         let result = self.acquire();
         let scratch = match self.value_location(b) {
             Some(_) => None,
@@ -45,6 +48,38 @@ impl Emitter<'_> {
         self.release_scratch(scratch);
         self.asm.mov(Size::Double, into, result);
         self.release(result);
+    }
+
+    /// The upper half of an unsigned product, if the CPU has `mulx` and a factor needs no code. Only rdx is an
+    /// implicit operand, and a register keeps its value: long products would wait for a word of memory each time.
+    fn unsigned_high_product(&mut self, a: Int, b: Int, into: Gpr) -> bool {
+        let (first, factor) = match (self.value_location(a), self.value_location(b)) {
+            _ if !self.features.bmi2 => return false,
+            (_, Some(factor)) => (a, factor),
+            (Some(factor), None) => (b, factor),
+            (None, None) => return false,
+        };
+        let rdx = Rm::Reg(Gpr::Rdx);
+        let before = self.in_use.x;
+        self.in_use.x |= Gpr::Rdx.mask();
+        let kept = (into != Gpr::Rdx || factor == rdx).then(|| self.acquire());
+        if let Some(kept) = kept {
+            self.asm.mov(Size::Double, kept, Gpr::Rdx);
+        }
+        self.compute(first, Gpr::Rdx);
+        let factor = match kept {
+            Some(kept) if factor == rdx => Rm::Reg(kept),
+            _ => factor,
+        };
+        self.asm.mulx(Size::Double, into, into, factor);
+        if let Some(kept) = kept {
+            if into != Gpr::Rdx {
+                self.asm.mov(Size::Double, Gpr::Rdx, kept);
+            }
+            self.release(kept);
+        }
+        self.in_use.x &= before | !Gpr::Rdx.mask();
+        true
     }
 
     /// A quotient or remainder. The divisor is valid.

@@ -1,8 +1,10 @@
 //! Each operation of each extension on its own, with random operands.
 
-use hartline_abi::hart::Hart;
+use hartline_abi::hart::{Hart, PINNED_X};
 use hartline_baseline::Features;
-use hartline_isa::{Cmp, ImmediateOp, Operation, ShiftOp, UnaryOp, decode, encode};
+use hartline_isa::{
+    Cmp, ImmediateOp, MulDivOp, Operation, RegisterOp, ShiftOp, UnaryOp, XReg, decode, encode,
+};
 
 use crate::generator::{ALIGNED, Generator, POINTERS, register_operations};
 use crate::host::Host;
@@ -86,6 +88,25 @@ fn register_register() {
         let all = register_operations();
         all.into_iter().map(|op| draw.register(op)).collect()
     });
+}
+
+/// `mulx` and `mul` have implicit operands: each place that the three registers may have.
+#[test]
+fn unsigned_high_products_of_all_places() {
+    let mut random = Random::seeded();
+    let places = PINNED_X.iter().copied().chain([5, 31]).collect::<Vec<_>>();
+    for mut host in hosts() {
+        for &rd in &places {
+            for &rs1 in &places {
+                for &rs2 in &places {
+                    let [rd, rs1, rs2] = [rd, rs1, rs2].map(|number| XReg::new(number).unwrap());
+                    let op = RegisterOp::M(MulDivOp::Mulhu);
+                    let operation = Operation::Register { op, rd, rs1, rs2 };
+                    check(&mut host, &mut random, operation);
+                }
+            }
+        }
+    }
 }
 
 #[test]
