@@ -346,7 +346,8 @@ pub fn of_several_vcpus() -> Result<()> {
 
 /// The quota is reserved before, and charged after; a full quota is an error and the machine goes on.
 pub fn quota() -> Result<()> {
-    let daemon = start("pool = 1")?;
+    // The storage is compared: no image may come meanwhile.
+    let daemon = start("pool = 1\nbaseline = false")?;
     let counting = counter(&daemon, "counting")?;
     let used = || -> Result<u64> {
         let usage = daemon
