@@ -290,6 +290,29 @@ impl Assembler {
         self.modrm(opcode, register.number(), Rm::Mem(memory));
     }
 
+    /// Instructions without effect up to a multiple of `alignment`, at most 16 bytes.
+    pub fn align(&mut self, alignment: u32) {
+        /// By length, from one byte on.
+        const NOPS: [&[u8]; 9] = [
+            &[0x90],
+            &[0x66, 0x90],
+            &[0x0f, 0x1f, 0x00],
+            &[0x0f, 0x1f, 0x40, 0],
+            &[0x0f, 0x1f, 0x44, 0, 0],
+            &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+            &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+            &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+            &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+        ];
+        loop {
+            let missing = self.offset().next_multiple_of(alignment) - self.offset();
+            match (missing as usize).min(NOPS.len()) {
+                0 => return,
+                length => self.bytes(NOPS[length - 1]),
+            }
+        }
+    }
+
     /// `mfence`.
     pub fn mfence(&mut self) {
         self.bytes(&[0x0f, 0xae, 0xf0]);

@@ -1,6 +1,6 @@
 //! iced-x86 decodes each instruction; the result must be the expected text.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use super::{
     Alu, Assembler, BitOp, Condition, CountOp, FmaOp, Gpr, Mem, Precision, Rm, RoundMode, Scalar,
@@ -629,4 +629,21 @@ fn packed_operations() {
     }
     assert_eq!(decoded(|asm| asm.stmxcsr(Mem::Gs(8))), "stmxcsr 4[gs:+8]");
     assert_eq!(decoded(|asm| asm.ldmxcsr(Mem::Gs(8))), "ldmxcsr 4[gs:+8]");
+}
+
+#[test]
+fn alignment_is_filled_with_instructions_without_effect() {
+    for length in 0..32usize {
+        let mut asm = Assembler::default();
+        for _ in 0..length {
+            asm.push(Gpr::Rax);
+        }
+        asm.align(16);
+        let code = asm.finish().bytes;
+        assert_eq!(code.len(), length.next_multiple_of(16));
+        let decoder = Decoder::with_ip(64, &code[length..], 0, DecoderOptions::NONE);
+        for instruction in decoder {
+            assert_eq!(instruction.mnemonic(), Mnemonic::Nop, "{code:02x?}");
+        }
+    }
 }

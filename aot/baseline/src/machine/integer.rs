@@ -58,13 +58,22 @@ impl Emitter<'_> {
             && self.values.get(a) == Value::X(register)
             && let (Some(op), Some(b)) = (alu(op), self.values.immediate(b))
         {
-            return self.asm.alu_imm(op, Size::Double, word, b);
+            match self.known.copies.of(register) {
+                Some(copy) => {
+                    self.asm.alu_imm(op, Size::Double, copy, b);
+                    self.asm.mov_store(Size::Double, word, copy);
+                }
+                None => self.asm.alu_imm(op, Size::Double, word, b),
+            }
+            return;
         }
         if let Some(immediate) = self.values.immediate(value) {
+            self.known.copies.drop_of(register);
             return self.asm.mov_store_imm(Size::Double, word, immediate);
         }
         let (source, scratch) = self.in_register(value);
         self.asm.mov_store(Size::Double, word, source);
+        self.note_written(register, source);
         self.release_scratch(scratch);
     }
 
@@ -397,6 +406,7 @@ impl Emitter<'_> {
         let (first, scratch) = self.in_register(a);
         let (second, second_scratch) = self.operand(b);
         self.asm.alu(Alu::Cmp, Size::Double, first, second);
+        self.note_loaded(a, scratch);
         self.release_scratch(second_scratch);
         self.release_scratch(scratch);
         condition

@@ -18,15 +18,20 @@ impl Emitter<'_> {
         });
     }
 
-    /// Returns the operand for a guest address, and the scratch register that it may need.
-    fn guest_memory(&mut self, address: Int) -> (Mem, Option<Gpr>) {
-        let (base, displacement) = match self.values.get(address) {
+    /// Splits an address into a base and a displacement.
+    fn base_of(&self, address: Int) -> (Int, i32) {
+        match self.values.get(address) {
             Value::Bin(BinOp::Add, base, offset) => match self.values.immediate(offset) {
                 Some(offset) => (base, offset),
                 None => (address, 0),
             },
             _ => (address, 0),
-        };
+        }
+    }
+
+    /// Returns the operand for a guest address, and the scratch register that it may need.
+    fn guest_memory(&mut self, address: Int) -> (Mem, Option<Gpr>) {
+        let (base, displacement) = self.base_of(address);
         let (base, scratch) = self.in_register(base);
         (Mem::Base(base, displacement), scratch)
     }
@@ -40,6 +45,7 @@ impl Emitter<'_> {
             (_, true) => self.asm.movsx(size(width), into, memory),
             (_, false) => self.asm.movzx(size(width), into, memory),
         }
+        self.note_base(address, scratch);
         self.release_scratch(scratch);
     }
 
@@ -55,10 +61,18 @@ impl Emitter<'_> {
                 let (source, source_scratch) = self.in_register(value);
                 self.note_access();
                 self.asm.mov_store(size(width), memory, source);
+                self.note_loaded(value, source_scratch);
                 self.release_scratch(source_scratch);
             }
         }
+        self.note_base(address, scratch);
         self.release_scratch(scratch);
+    }
+
+    /// Records that a scratch register has the base of an address.
+    fn note_base(&mut self, address: Int, scratch: Option<Gpr>) {
+        let (base, _) = self.base_of(address);
+        self.note_loaded(base, scratch);
     }
 
     /// Stores the low 32 or the 64 bits of a floating-point register.

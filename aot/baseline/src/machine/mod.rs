@@ -3,6 +3,7 @@
 mod atomic;
 mod classify;
 mod control;
+mod copies;
 mod flags;
 mod float;
 mod float_convert;
@@ -23,6 +24,7 @@ use crate::features::Features;
 use crate::output::{Access, Relocation, Service, Target};
 use crate::region::Region;
 use crate::sweep::{Facts, Sweep};
+use copies::Copies;
 use registers::InUse;
 use stubs::Stub;
 use values::{Bool, Int, Truth, Value, Values};
@@ -76,6 +78,7 @@ struct Known {
     boxed: u32,
     /// Whether `frm` is RNE.
     rounds_to_nearest: bool,
+    copies: Copies,
 }
 
 /// The parts of an emission, to go back to.
@@ -132,6 +135,7 @@ impl<'a> Emitter<'a> {
             self.interpret();
             return true;
         }
+        let keeps_copies = self.begin_with_copies(instruction.operation());
         let checkpoint = self.checkpoint();
         if instruction.static_rounding() == Some(Rounding::Rne) {
             self.check_nearest();
@@ -145,6 +149,9 @@ impl<'a> Emitter<'a> {
             return true;
         }
         self.note_boxed(instruction);
+        if !keeps_copies {
+            self.known.copies = Copies::default();
+        }
         !self.ended
     }
 

@@ -52,11 +52,9 @@ pub(super) const RA: Gpr = Gpr::R15;
 
 const _: () = assert!(matches!(X[1], Some(RA)));
 
-/// Scratch registers in the order in which they are taken. The implicit operands of shifts,
-/// multiplications and divisions are not among them.
-const SCRATCH: [Gpr; 10] = [
-    Gpr::R10,
-    Gpr::R11,
+/// Pinned registers in the order in which they serve as scratch registers after r10 and r11. The implicit
+/// operands of shifts, multiplications and divisions are not among them.
+const PINNED_SCRATCH: [Gpr; 8] = [
     Gpr::R14,
     Gpr::R13,
     Gpr::R12,
@@ -154,7 +152,10 @@ impl Emitter<'_> {
     pub(super) fn location(&self, register: XReg) -> Rm {
         match host(register) {
             Some(host) if self.in_use.displaced_x & host.mask() == 0 => Rm::Reg(host),
-            _ => Rm::Mem(slot(register)),
+            _ => match self.known.copies.of(register) {
+                Some(copy) => Rm::Reg(copy),
+                None => Rm::Mem(slot(register)),
+            },
         }
     }
 
@@ -168,13 +169,13 @@ impl Emitter<'_> {
 
     /// Takes a scratch register.
     pub(super) fn acquire(&mut self) -> Gpr {
-        let free = SCRATCH
-            .into_iter()
-            .find(|register| self.in_use.x & register.mask() == 0);
+        let mut all = self.known.copies.order().into_iter().chain(PINNED_SCRATCH);
+        let free = all.find(|register| self.in_use.x & register.mask() == 0);
         let Some(register) = free else {
             self.failed = true;
             return Gpr::R10;
         };
+        self.known.copies.drop_in(register);
         if slot_of(register).is_some() {
             self.displace(register);
         }

@@ -58,6 +58,9 @@ pub(super) enum StubKind {
     MissedCall { entry: i32, back: Label },
 }
 
+/// Alignment of functions and loops, bytes. A translation is aligned to more.
+const ALIGNMENT: u32 = 16;
+
 impl Emitter<'_> {
     /// Adds a stub for the current instruction and returns its label.
     pub(super) fn stub(&mut self, kind: StubKind) -> Label {
@@ -79,6 +82,9 @@ impl Emitter<'_> {
         let facts = self.facts[slot];
         let label = self.labels[slot];
         self.start(self.region.address(slot), 0, None);
+        if facts.has(Facts::LOOP.or(Facts::FUNCTION)) {
+            self.asm.align(ALIGNMENT);
+        }
         self.asm.bind(label);
         let joins = Facts::FUNCTION.or(Facts::BLOCK).or(Facts::TARGET);
         if facts.has(joins) {
