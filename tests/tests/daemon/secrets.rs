@@ -7,6 +7,7 @@ use hartline_tests::tree::Scratch;
 use hartline_tests::{Result, paths};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// A value that is found wherever it is.
@@ -41,14 +42,25 @@ fn prints(daemon: &Daemon, request: &Value, output: &str) -> Result<()> {
     check(output, outcome["stdout"]["text"] == output, &outcome)
 }
 
-/// Files below a directory that contain a text.
+/// Files below a directory that contain a text. A file that the daemon renames meanwhile may be missed: then all are
+/// read again.
 fn containing(directory: &Path, text: &str) -> Result<Vec<String>> {
+    fs::metadata(directory)?;
+    loop {
+        match search(directory, text) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            found => return Ok(found?),
+        }
+    }
+}
+
+fn search(directory: &Path, text: &str) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let kind = fs::symlink_metadata(&path)?.file_type();
         if kind.is_dir() {
-            found.extend(containing(&path, text)?);
+            found.extend(search(&path, text)?);
         } else if kind.is_file() {
             let bytes = fs::read(&path)?;
             if bytes
