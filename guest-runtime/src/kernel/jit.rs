@@ -5,7 +5,7 @@ use crate::exec::jit::Sampled;
 use crate::kernel::{Control, Kernel};
 use core::ops::Range;
 use hartline_abi::chaos::Kind;
-use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_abi::layout::PAGE_SIZE;
 
 impl Kernel {
     /// The host function for `Hart::pc`, where no image has an entry, if the program made the code
@@ -159,22 +159,25 @@ impl Kernel {
     /// Handles `fence.i`: code that the program made may have changed for this hart. Result as for
     /// [`drop_jit`](Self::drop_jit).
     pub(crate) fn fence_code(&mut self) -> bool {
-        self.announce_code(0..USER_END)
+        self.memory_mut().announce_all_code();
+        self.renew_made_code()
     }
 
-    /// Handles a fence after the program has made code in `range`. Result as for
-    /// [`drop_jit`](Self::drop_jit).
-    fn announce_code(&mut self, range: Range<u64>) -> bool {
-        let space = self.space_mut();
-        space.memory.announce_code(range);
-        space.renew_code();
+    /// Drops what was made of code that may have changed. Result as for [`drop_jit`](Self::drop_jit).
+    fn renew_made_code(&mut self) -> bool {
+        self.space_mut().renew_code();
         self.drop_jit()
     }
 
-    /// Handles `riscv_flush_icache`: as `fence.i`, for all harts. The program has made code in `range`.
-    pub(crate) fn flush_code(&mut self, range: Range<u64>) {
+    /// Handles `riscv_flush_icache`: as `fence.i`, for all harts. The program has made code in `range`, or
+    /// anywhere.
+    pub(crate) fn flush_code(&mut self, range: Option<Range<u64>>) {
         self.stop_sharers();
-        self.announce_code(range);
+        match range {
+            Some(range) => self.memory_mut().announce_code(range),
+            None => self.memory_mut().announce_all_code(),
+        }
+        self.renew_made_code();
     }
 
     /// Kicks this vCPU if the running process has stored to code whose changes it does not announce
@@ -189,12 +192,7 @@ impl Kernel {
     /// Drops what was made of code that the running process has changed without an announcement.
     /// Result as for [`drop_jit`](Self::drop_jit).
     pub(super) fn drop_changed_code(&mut self) -> bool {
-        let space = self.space_mut();
-        if !space.memory.take_changed_code() {
-            return false;
-        }
-        space.renew_code();
-        self.drop_jit()
+        self.memory_mut().take_changed_code() && self.renew_made_code()
     }
 
     /// Drops the translations of code that the program made. Returns whether there were any: then no

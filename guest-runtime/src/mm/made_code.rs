@@ -12,7 +12,7 @@ use super::space::{Access, AddressSpace, Fault};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Range;
-use hartline_abi::layout::{PAGE_SIZE, USER_END};
+use hartline_abi::layout::PAGE_SIZE;
 
 /// Most ranges in which stores are announced that are known. If there are more, all are.
 const MOST_ANNOUNCED: usize = 64;
@@ -24,6 +24,8 @@ pub struct MadeCode {
     watched: BTreeSet<u64>,
     /// Whole pages in which the program announces new code. No two ranges overlap or touch.
     announced: Vec<Range<u64>>,
+    /// The program announces all new code: it executes `fence.i`, or uses many places.
+    announces_all: bool,
     /// The program has stored to watched pages.
     has_changed: bool,
 }
@@ -43,7 +45,7 @@ impl MadeCode {
 
     /// Forgets the pages of `range`, which are removed.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
-        self.unwatch(range);
+        self.unwatch(range.clone());
         let is_apart = |known: &Range<u64>| known.end <= range.start || range.end <= known.start;
         if self.announced.iter().all(is_apart) {
             return;
@@ -54,23 +56,24 @@ impl MadeCode {
             [before, after]
         });
         self.announced = rest.filter(|rest| !rest.is_empty()).collect();
+        if self.announced.len() > MOST_ANNOUNCED {
+            self.announce_all();
+        }
     }
 
-    fn unwatch(&mut self, range: &Range<u64>) {
-        if !self.watched.is_empty() {
-            self.watched.retain(|page| !range.contains(page));
-        }
+    fn unwatch(&mut self, range: Range<u64>) {
+        self.watched.extract_if(range, |_| true).for_each(drop);
     }
 
     /// Whether the program announces new code in all of `range`.
     fn announces(&self, range: &Range<u64>) -> bool {
         let holds = |known: &Range<u64>| known.start <= range.start && range.end <= known.end;
-        self.announced.iter().any(holds)
+        self.announces_all || self.announced.iter().any(holds)
     }
 
     /// Records that the program announces new code in `range`, whole pages.
     fn announce(&mut self, range: Range<u64>) {
-        self.unwatch(&range);
+        self.unwatch(range.clone());
         let mut whole = range;
         self.announced.retain(|known| {
             let touches = known.start <= whole.end && whole.start <= known.end;
@@ -79,12 +82,17 @@ impl MadeCode {
             }
             !touches
         });
-        if self.announced.len() == MOST_ANNOUNCED {
-            self.announced.clear();
-            self.watched.clear();
-            whole = 0..USER_END;
+        match self.announced.len() {
+            MOST_ANNOUNCED.. => self.announce_all(),
+            _ => self.announced.push(whole),
         }
-        self.announced.push(whole);
+    }
+
+    /// Records that the program announces all new code.
+    fn announce_all(&mut self) {
+        self.announced.clear();
+        self.watched.clear();
+        self.announces_all = true;
     }
 }
 
@@ -95,23 +103,20 @@ impl AddressSpace {
     /// # Errors
     /// If part of it is not readable, or RAM is used up.
     pub fn watch_code(&mut self, range: Range<u64>) -> Result<bool, Fault> {
-        let pages = range.start & !(PAGE_SIZE - 1)..range.end;
-        let mut is_watched = false;
-        let mut is_changed = false;
-        for page in pages_in(pages) {
-            if !self.is_to_watch(page)? {
-                continue;
-            }
-            is_watched = true;
-            if !self.made_code.is_watched(page) {
+        let before = self.made_code.watched.len();
+        let pages = pages_in(range.start & !(PAGE_SIZE - 1)..range.end);
+        let watched = pages.into_iter().try_fold(false, |is_watched, page| {
+            let is_to_watch = self.is_to_watch(page)?;
+            if is_to_watch && !self.made_code.is_watched(page) {
                 self.protect_code(page)?;
-                is_changed = true;
             }
-        }
-        if is_changed {
+            Ok(is_watched || is_to_watch)
+        });
+        // After an error too: the pages before it are protected.
+        if self.made_code.watched.len() != before {
             self.flush();
         }
-        Ok(is_watched)
+        watched
     }
 
     /// Whether the program may store to the page, and does not announce new code there.
@@ -133,6 +138,13 @@ impl AddressSpace {
             self.made_code.watched.insert(page);
         }
         Ok(())
+    }
+
+    /// Records that the program announces new code everywhere.
+    pub fn announce_all_code(&mut self) {
+        if !self.made_code.announces_all {
+            self.made_code.announce_all();
+        }
     }
 
     /// Records that the program announces new code in the pages of `range`.

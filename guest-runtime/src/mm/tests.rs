@@ -610,4 +610,25 @@ fn a_program_that_announces_code_in_many_places_announces_all() {
     assert_eq!(space.watch_code(page(103)..page(104)), Ok(true));
     space.announce_code(page(300)..page(300) + 4);
     assert_eq!(space.watch_code(page(103)..page(104)), Ok(false));
+    space.unmap(page(103), PAGE_SIZE).unwrap();
+    space
+        .map(request(MapLocation::Fixed(page(103)), PAGE_SIZE, rwx))
+        .unwrap();
+    assert_eq!(space.watch_code(page(103)..page(104)), Ok(false));
+}
+
+#[test]
+fn a_page_that_cannot_be_watched_leaves_the_others_watched() {
+    let mut space = space(8);
+    let at = HUGE_PAGE_SIZE;
+    let rwx = RW.union(Protection::EXECUTE);
+    space
+        .map(request(MapLocation::Fixed(at), PAGE_SIZE, rwx))
+        .unwrap();
+    space.handle_fault(at, Access::Write).unwrap();
+    flushes();
+    let watched = space.watch_code(at..at + 2 * PAGE_SIZE);
+    assert_eq!((watched, flushes()), (Err(Fault::NotMapped), 1));
+    space.handle_fault(at, Access::Write).unwrap();
+    assert!(space.take_changed_code());
 }

@@ -338,10 +338,7 @@ fn riscv_flush_icache(kernel: &mut Kernel, arguments: &[u64; 6]) -> Result<u64, 
     }
     // Linux ignores the range, and flushes everything.
     let [start, end, ..] = *arguments;
-    let range = match start < end && end <= USER_END {
-        true => start..end,
-        false => 0..USER_END,
-    };
-    kernel.flush_code(range);
+    let is_range = start < end && end <= USER_END;
+    kernel.flush_code(is_range.then_some(start..end));
     Ok(0)
 }
