@@ -5,7 +5,7 @@ use hartline_baseline::{Region, translate};
 use super::features;
 use super::link::link;
 use crate::jit::{JitCode, JitTranslation};
-use crate::link::Destination;
+use crate::link::{Destination, Layout};
 use crate::translator::Options;
 
 /// Translates code for a variant of the baseline translator. Any bytes are valid code. `None`: the
@@ -24,6 +24,6 @@ pub fn translate_jit(code: &JitCode<'_>, options: &Options) -> Option<JitTransla
     };
     let translation = translate(&region, &features(&options.features)).ok()?;
     let text = code.start..code.start.checked_add(length)?;
-    let linked = link(&[&translation], &text, Destination::Jit).ok()?;
+    let linked = link(&[&translation], &text, Destination::Jit, Layout::alignment).ok()?;
     JitTranslation::new(&linked, 0, code.start)
 }

@@ -20,11 +20,13 @@ use crate::table::table_length;
 /// Alignment of a translation in the image.
 const ALIGNMENT: usize = 64;
 
-/// Links translations of the guest code `text`, in the order of their addresses.
+/// Links translations of the guest code `text`, in the order of their addresses. `alignment` returns the
+/// alignment of code of a length ([`Layout::alignment`]).
 pub(super) fn link(
     translations: &[&Translation],
     text: &Range<u64>,
     destination: Destination,
+    alignment: fn(usize) -> u64,
 ) -> Result<Linked, LinkError> {
     let mut code = vec![0xcc; START_LENGTH];
     let mut starts = Vec::with_capacity(translations.len());
@@ -57,7 +59,7 @@ pub(super) fn link(
         .map(|entry| entry.guest.wrapping_sub(text.start));
     let text_length = text.end - text.start;
     // The other parts come after the code.
-    let alignment = Layout::alignment(code.len());
+    let alignment = alignment(code.len());
     let after_bias = match destination {
         Destination::Image => {
             let table = table_length(text_length, offsets);

@@ -18,10 +18,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use hartline_abi::layout::PAGE_SIZE;
 use hartline_baseline::{Features, Region, Target, Translation, translate};
 
 use crate::elf::Binary;
-use crate::link::{Destination, LinkError, Linked};
+use crate::link::{Destination, Layout, LinkError, Linked};
 use crate::translator::{MAX_TEXT, Options, ReadError};
 use parts::{divide, function_end};
 
@@ -256,6 +257,13 @@ impl<'a> Baseline<'a> {
         translate(&region, &self.features).ok()
     }
 
+    /// Returns whether the part with code at an address is translated. It may lack an entry there.
+    #[must_use]
+    pub fn is_translated(&self, address: u64) -> bool {
+        let part = self.part_at(address);
+        part.is_some_and(|(_, part)| part.translation.is_some())
+    }
+
     /// Returns the part with code at an address, and its start.
     fn part_at(&self, address: u64) -> Option<(u64, &Part)> {
         let (&start, part) = self.parts.range(..=address).next_back()?;
@@ -273,11 +281,18 @@ impl<'a> Baseline<'a> {
     /// # Errors
     /// The code is too large for an image.
     pub fn link(&self) -> Result<Linked, LinkError> {
-        link::link(&self.translations(), &self.text(), Destination::Image)
+        let translations = self.translations();
+        link::link(
+            &translations,
+            &self.text(),
+            Destination::Image,
+            Layout::alignment,
+        )
     }
 
     /// Links the code of the parts that were translated since the last call. Also returns the range
-    /// from the first to the last address of these parts; `None`: there are none.
+    /// from the first to the last address of these parts; `None`: there are none. The code is not aligned for
+    /// pages of 2 MiB: the memory of an image that is made while a program runs has none.
     ///
     /// # Errors
     /// The code is too large for an image.
@@ -295,7 +310,7 @@ impl<'a> Baseline<'a> {
             return Ok(None);
         };
         Ok(Some((
-            link::link(&translations, &text, Destination::Image)?,
+            link::link(&translations, &text, Destination::Image, |_| PAGE_SIZE)?,
             text,
         )))
     }

@@ -8,6 +8,7 @@ use hartline_aot::baseline::Baseline;
 use hartline_aot::cache::Cache;
 use hartline_aot::image;
 use hartline_aot::key::Key;
+use hartline_aot::order::Heat;
 use hartline_aot::translator::Options;
 use hartline_devices::timeline;
 use std::collections::HashSet;
@@ -28,6 +29,21 @@ const WHOLE: u64 = 192 << 10;
 /// The addresses that are translated before the thread looks whether it shall stop: some
 /// milliseconds.
 const BATCH: usize = 32;
+
+/// The times that execution continued at an address without a translation from which on it becomes an
+/// entry. It takes as long to translate a part, and to give it to the guest, as to interpret some of its
+/// instructions hundreds of times; but what is frequent will become more so.
+pub(super) const LEAST: u64 = 16;
+
+/// As [`LEAST`], if the part is translated already, but has no entry there. Most such addresses follow a call
+/// that was interpreted, and return to them only once: the next loop or call has an entry.
+pub(super) const LEAST_AGAIN: u64 = 64;
+
+/// Whether it is worth a translation that execution continued `count` times at an address.
+fn is_worth(code: Option<&Baseline<'_>>, heat: &Heat) -> bool {
+    let is_translated = || code.is_some_and(|code| code.is_translated(heat.pc));
+    heat.count >= LEAST && (heat.count >= LEAST_AGAIN || !is_translated())
+}
 
 /// A file to translate, with the options.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +211,10 @@ impl BaselineRun {
         let text = super::code(job.elf)?;
         loop {
             let mut heats = guest.heats();
-            heats.retain(|heat| text.contains(&heat.pc) && !entries.contains(&heat.pc));
+            heats.retain(|heat| {
+                let is_new = text.contains(&heat.pc) && !entries.contains(&heat.pc);
+                is_new && is_worth(code.as_ref(), heat)
+            });
             let mut wanted: Vec<u64> = heats.iter().map(|heat| heat.pc).collect();
             // Entries of one part are next to each other: otherwise it would be translated for each.
             wanted.sort_unstable();

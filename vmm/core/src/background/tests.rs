@@ -1,13 +1,16 @@
 use super::*;
 use crate::images::ImageFile;
+use hartline_aot::baseline::Baseline;
 use hartline_aot::image::outline;
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A program that is hot at the entries of some functions.
+/// A program that is hot at some addresses.
 struct Fake {
     hot: Vec<u64>,
+    /// How often each is executed, at least.
+    count: AtomicU64,
     /// Entries in the newest image.
     shown: Mutex<HashSet<u64>>,
     images: AtomicUsize,
@@ -18,6 +21,7 @@ impl Fake {
     fn new(hot: Vec<u64>) -> Self {
         Self {
             hot,
+            count: AtomicU64::new(baseline::LEAST_AGAIN),
             shown: Mutex::default(),
             images: AtomicUsize::new(0),
             wanted: Condvar::new(),
@@ -34,9 +38,10 @@ impl Fake {
 
 impl Guest for Fake {
     fn heats(&self) -> Vec<Heat> {
-        let heat = |(count, &pc): (usize, &u64)| Heat {
+        let least = self.count.load(Ordering::SeqCst);
+        let heat = |(index, &pc): (usize, &u64)| Heat {
             pc,
-            count: count as u64,
+            count: least + index as u64,
         };
         self.hot.iter().enumerate().map(heat).collect()
     }
@@ -227,6 +232,51 @@ fn baseline_code_is_shown_and_kept() {
     let now = earlier().1;
     assert_eq!(now.len(), 1);
     assert!(now[0].is_superset(&asked));
+}
+
+#[test]
+fn rare_code_is_not_translated() {
+    let elf = busybox();
+    let options = Options {
+        baseline: true,
+        ..Options::default()
+    };
+    let job = BaselineJob {
+        elf: &elf,
+        options: &options,
+        key: options.key(&elf),
+        cache: None,
+    };
+    let code = Binary::parse(&elf).unwrap();
+    let function = code.functions()[code.functions().len() / 2].start;
+    // The part with the program's entry is always translated.
+    let entry = code.program().entry().unwrap();
+    let mut baseline = Baseline::new(&elf, &options).unwrap();
+    baseline.enter([entry]);
+    let inside = (entry..)
+        .step_by(2)
+        .find(|&pc| baseline.enter([pc]))
+        .unwrap();
+    assert!(baseline.is_translated(inside));
+    for (address, least) in [(function, baseline::LEAST), (inside, baseline::LEAST_AGAIN)] {
+        let guest = Fake::new(vec![address]);
+        guest.count.store(0, Ordering::SeqCst);
+        let run = BaselineRun::default();
+        thread::scope(|scope| {
+            let done = scope.spawn(|| run.run(&job, None, &guest));
+            while guest.images.load(Ordering::SeqCst) == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            guest.count.store(least - 1, Ordering::SeqCst);
+            thread::sleep(5 * Pause::LONGEST);
+            let is_early = lock(&guest.shown).contains(&address);
+            guest.count.store(least, Ordering::SeqCst);
+            guest.wait_for_all();
+            run.stop();
+            done.join().unwrap().unwrap();
+            assert!(!is_early, "{address:#x} {least}");
+        });
+    }
 }
 
 #[test]
