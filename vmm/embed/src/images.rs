@@ -311,15 +311,15 @@ fn tell(client: &Client, before: Before) {
 
 /// The samples of the baseline translator's code of a file from which on LLVM translates the file.
 /// Before its first function, LLVM's translator recovers the control flow of the whole file, about
-/// 8 MiB of it in a second. A program that ends within a third of this time does without, because it
-/// would share the processors with the recovery.
+/// 8 MiB of it in a second. A program that ends within this time does without, because it would share the
+/// processors with the recovery.
 fn patience(length: usize) -> u64 {
-    /// Three times the bytes of a file whose control flow is recovered between two samples (10 ms).
-    const BYTES_PER_SAMPLE: u64 = 240 << 10;
+    /// The bytes of a file whose control flow is recovered between two samples (10 ms).
+    const BYTES_PER_SAMPLE: u64 = 80 << 10;
     /// 40 ms, for the short recovery and LLVM's start.
     const LEAST: u64 = 4;
-    /// A second.
-    const MOST: u64 = 100;
+    /// 10 seconds.
+    const MOST: u64 = 1000;
     SAMPLE * (length as u64 / BYTES_PER_SAMPLE).clamp(LEAST, MOST)
 }
 
