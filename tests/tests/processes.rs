@@ -230,6 +230,15 @@ fn main() -> ExitCode {
     suite.add_kvm("--cpus 2: clocks", || {
         as_on_this_machine("clocks", &["--cpus", "2"])
     });
+    for options in [
+        &["--interpret"][..],
+        &[],
+        &["--cpus", "2"],
+        &["--baseline", "only", "--cpus", "2"],
+    ] {
+        let name = format!("code that a child patches {}", options.join(" "));
+        suite.add_kvm(name.trim_end().to_owned(), || patches(options));
+    }
     suite.add_kvm("random numbers", random);
     suite.add_kvm("order of standard output and standard error", order);
     const REFUSED: &str = "Resource temporarily unavailable";
@@ -307,6 +316,7 @@ fn every_program_is_used() -> Result<()> {
         "limits",
         "moved",
         "parts",
+        "patches",
         "ptrace",
         "ptys",
         "random",
@@ -322,6 +332,15 @@ fn every_program_is_used() -> Result<()> {
     ]) {
         true => Ok(()),
         false => Err(format!("not all of {names:?} are run").into()),
+    }
+}
+
+/// A child patches its parent's code, which no `fence.i` announces. The reference cannot do that.
+fn patches(options: &[&str]) -> Result<()> {
+    let outcome = alone("patches", &[], options)?;
+    match outcome.code {
+        0 => Ok(()),
+        _ => Err(format!("{outcome:?}").into()),
     }
 }
 

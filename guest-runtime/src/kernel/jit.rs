@@ -1,7 +1,10 @@
 //! Code that the running process made ([`crate::exec::jit`]).
 
+use crate::arch::{cpus, kick};
 use crate::exec::images::Image;
 use crate::exec::jit::Sampled;
+use crate::kernel::space::Space;
+use crate::kernel::table::Handle;
 use crate::kernel::{Control, Kernel};
 use core::ops::Range;
 use hartline_abi::chaos::Kind;
@@ -186,6 +189,15 @@ impl Kernel {
     pub(crate) fn notice_changed_code(&self) {
         if self.memory().has_changed_code() {
             self.kick_self();
+        }
+    }
+
+    /// As [`notice_changed_code`](Self::notice_changed_code), for stores to another address space: kicks the
+    /// vCPUs that use it. One that loads it later notices them then.
+    pub(crate) fn tell_of_changed_code(&self, space: Handle<Space>) {
+        let memory = &self.spaces[space].memory;
+        if memory.has_changed_code() {
+            cpus::users_of(memory.table_address()).for_each(|cpu| kick::kick(self.cpus[cpu].kick));
         }
     }
 

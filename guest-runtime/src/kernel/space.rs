@@ -111,6 +111,7 @@ impl Kernel {
         if !self.is_idle() {
             self.memory().load();
             self.catch_up_translations();
+            self.notice_changed_code();
         }
         if self.spaces[old].users == 0
             && let Some(space) = self.spaces.remove(old)

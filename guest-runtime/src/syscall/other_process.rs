@@ -104,7 +104,9 @@ fn copy(
     if writes {
         let bytes = user::slice(kernel.memory_mut(), own, length)?.to_vec();
         let memory = &mut kernel.spaces[space].memory;
-        return memory.write_unloaded(other, &bytes).map_err(Errno::from);
+        let written = memory.write_unloaded(other, &bytes);
+        kernel.tell_of_changed_code(space);
+        return written.map_err(Errno::from);
     }
     let memory = &mut kernel.spaces[space].memory;
     memory.prepare(other, length, Access::Read)?;
