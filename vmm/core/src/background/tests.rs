@@ -144,19 +144,31 @@ fn nothing_hot_makes_no_image() {
     assert!(cache.lookup_partial(&job.key).is_none());
 }
 
+fn baseline_options() -> Options {
+    Options {
+        baseline: true,
+        ..Options::default()
+    }
+}
+
+fn baseline_job<'a>(
+    elf: &'a [u8],
+    options: &'a Options,
+    cache: Option<&'a Cache>,
+) -> BaselineJob<'a> {
+    BaselineJob {
+        elf,
+        options,
+        key: options.key(elf),
+        cache,
+    }
+}
+
 /// Runs the baseline translator until the guest has all that it wants, and then for `length`.
 fn run_baseline(cache: &Cache, guest: &Fake, earlier: Option<&Earlier>, length: Duration) {
     let elf = busybox();
-    let options = Options {
-        baseline: true,
-        ..Options::default()
-    };
-    let job = BaselineJob {
-        elf: &elf,
-        options: &options,
-        key: options.key(&elf),
-        cache: Some(cache),
-    };
+    let options = baseline_options();
+    let job = baseline_job(&elf, &options, Some(cache));
     let run = BaselineRun::default();
     thread::scope(|scope| {
         let done = scope.spawn(|| run.run(&job, earlier, guest));
@@ -171,10 +183,7 @@ fn run_baseline(cache: &Cache, guest: &Fake, earlier: Option<&Earlier>, length: 
 #[test]
 fn baseline_code_is_shown_and_kept() {
     let elf = busybox();
-    let options = Options {
-        baseline: true,
-        ..Options::default()
-    };
+    let options = baseline_options();
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::new(directory.path().join("cache"));
     let text = Binary::parse(&elf).unwrap().text_range();
@@ -237,16 +246,8 @@ fn baseline_code_is_shown_and_kept() {
 #[test]
 fn rare_code_is_not_translated() {
     let elf = busybox();
-    let options = Options {
-        baseline: true,
-        ..Options::default()
-    };
-    let job = BaselineJob {
-        elf: &elf,
-        options: &options,
-        key: options.key(&elf),
-        cache: None,
-    };
+    let options = baseline_options();
+    let job = baseline_job(&elf, &options, None);
     let code = Binary::parse(&elf).unwrap();
     let function = code.functions()[code.functions().len() / 2].start;
     // The part with the program's entry is always translated.
@@ -310,16 +311,8 @@ fn baseline_images_are_limited() {
     }
 
     let elf = busybox();
-    let options = Options {
-        baseline: true,
-        ..Options::default()
-    };
-    let job = BaselineJob {
-        elf: &elf,
-        options: &options,
-        key: options.key(&elf),
-        cache: None,
-    };
+    let options = baseline_options();
+    let job = baseline_job(&elf, &options, None);
     let guest = Restless(AtomicUsize::new(0), AtomicUsize::new(0));
     // The run ends by itself.
     BaselineRun::default().run(&job, None, &guest).unwrap();
